@@ -1,0 +1,50 @@
+"""Mistakes that the user can mend, told in a few lines.
+
+Everything that a user can cause (a config value, a file, a corpus) is raised as `UserError`; `__main__` prints it on stderr and exits
+with code 2. Anything else that reaches `__main__` is a fault of ours and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class UserError(Exception):
+    """What is wrong, where, what was given, what is allowed, what to do. Only what applies is printed."""
+
+    exit_code = 2
+
+    def __init__(self, problem: str, *, where: str | None = None, given: object = None, allowed: str | None = None, fix: str | None = None):
+        self.problem, self.where, self.given, self.allowed, self.fix = problem, where, given, allowed, fix
+        lines = [problem]
+        lines += [f"  where:   {where}"] if where is not None else []
+        lines += [f"  given:   {given}"] if given is not None else []
+        lines += [f"  allowed: {allowed}"] if allowed is not None else []
+        lines += [f"  fix:     {fix}"] if fix is not None else []
+        super().__init__("\n".join(lines))
+
+
+class Problem(NamedTuple):
+    """One config value that is out of range. `field` is relative to the dataclass that found it; `config` puts the path before it."""
+
+    field: str
+    given: object
+    allowed: str
+
+
+class InvalidFields(UserError):
+    """Values of one config dataclass that are out of range, all at once."""
+
+    def __init__(self, problems: list[Problem]):
+        self.problems = problems
+        super().__init__("\n".join(f"{p.field}={p.given!r}: must be {p.allowed}" for p in problems))
+
+
+def require(*checks: tuple[str, object, bool, str]) -> None:
+    """Check a config dataclass in its `__post_init__`: each check is (field, value given, whether it holds, what is allowed).
+
+    Raises `InvalidFields` with every check that does not hold.
+    """
+    problems = [Problem(field, given, allowed) for field, given, holds, allowed in checks if not holds]
+    if problems:
+        raise InvalidFields(problems)
