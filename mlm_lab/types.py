@@ -70,7 +70,8 @@ class Vocabulary:
         return table
 
 
-class ExampleKeys(NamedTuple):
+@dataclass(frozen=True)
+class ExampleKeys:
     """Which examples a batch holds. A run is a stream of positions; the sampler turns each into its epoch and its index in the plan."""
 
     position: np.ndarray
@@ -80,7 +81,7 @@ class ExampleKeys(NamedTuple):
     index: np.ndarray
     """(B,) int64: number of the example in the epoch's plan."""
 
-    def __len__(self) -> int:  # NamedTuple would say 3
+    def __len__(self) -> int:
         return len(self.position)
 
 
