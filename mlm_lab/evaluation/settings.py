@@ -1,0 +1,69 @@
+"""How encoders are evaluated: the protocol that all tasks share, so that two encoders differ in their weights alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mlm_lab.errors import require
+
+POOLINGS = ("mean", "cls")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """Fine-tuning and what it is run on. A task's own `epochs`, `steps`, `learning_rate`, `batch_size`, `max_length` go before these."""
+
+    tasks: tuple[str, ...]
+    """Which tasks to run: names of conf/task/, or of `files`."""
+    seeds: int
+    """Fine-tuning runs of each task: seeds.finetune + 0, 1, 2, ..."""
+    data_dir: str | None
+    """Folder with glue/NAME/{train,dev}.tsv(.gz) and ner/NAME/{train,valid,test}.txt(.gz); null: the Hugging Face hub."""
+    files: dict[str, str]
+    """Own tasks: name -> a file, or a folder with train and dev files (evaluation.files.mine=PATH)."""
+    floor: bool
+    """Also fine-tune the same encoder from random initialisation: what the task gives without pretraining."""
+    epochs: int
+    """Passes over the training examples."""
+    batch_size: int
+    """Examples of an optimiser step."""
+    learning_rate: float | None
+    """Peak learning rate; null: 1e-3 at width 128, falling with the width to the power 1.75 (4.3e-5 at 768)."""
+    floor_learning_rate: float | None
+    """Peak learning rate of the random initialisation; null: the same as the pretrained encoder's."""
+    warmup_share: float
+    """Share of the steps over which the learning rate rises; it then falls linearly to zero."""
+    weight_decay: float
+    """Of matrices; biases and norms have none."""
+    max_length: int | None
+    """Tokens of an example, special tokens included; null: as in pretraining."""
+    pooling: str
+    """What a sequence head reads: mean (over the tokens) or cls (the first one)."""
+    train_limit: int | None
+    """Use only so many training examples (drawn with seeds.finetune, the same ones for every seed); null: all."""
+
+    def __post_init__(self) -> None:
+        require(
+            ("seeds", self.seeds, self.seeds >= 1, "at least 1"),
+            ("epochs", self.epochs, self.epochs >= 1, "at least 1"),
+            ("batch_size", self.batch_size, self.batch_size >= 1, "at least 1"),
+            ("learning_rate", self.learning_rate, self.learning_rate is None or self.learning_rate > 0, "null or above 0"),
+            (
+                "floor_learning_rate",
+                self.floor_learning_rate,
+                self.floor_learning_rate is None or self.floor_learning_rate > 0,
+                "null or above 0",
+            ),
+            ("warmup_share", self.warmup_share, 0 <= self.warmup_share < 1, "in [0, 1)"),
+            ("weight_decay", self.weight_decay, self.weight_decay >= 0, "at least 0"),
+            ("max_length", self.max_length, self.max_length is None or self.max_length >= 8, "null or at least 8"),
+            ("pooling", self.pooling, self.pooling in POOLINGS, "one of " + ", ".join(POOLINGS)),
+            ("train_limit", self.train_limit, self.train_limit is None or self.train_limit >= 1, "null or at least 1"),
+        )
+
+    def peak_rate(self, hidden_size: int) -> float:
+        """The learning rate where none is given: 1e-3 at 128, 3.0e-4 at 256, 8.8e-5 at 512, 4.3e-5 at 768, 2.6e-5 at 1024.
+
+        Tiny encoders want far more than the 2e-5 to 5e-5 of BERT (Devlin et al. 2019, A.3); the power joins the two ranges.
+        """
+        return self.learning_rate if self.learning_rate is not None else 1e-3 * min(1.0, (128 / hidden_size) ** 1.75)
