@@ -1,0 +1,77 @@
+"""Self-attention: what may attend to what, and the computation, in one place.
+
+`AttentionContext` is made once for each forward and shared by the layers. `attend` takes it and chooses the kernel.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from mlm_lab.models.encoder_config import Encoder
+
+
+class AttentionContext(NamedTuple):
+    """What all layers of a forward share."""
+
+    allowed: torch.Tensor
+    """(B, 1, L, L) bool: query i may attend to key j."""
+    bias: torch.Tensor | None
+    """(B, H, L, L) float32: relative bias, -inf where not allowed; None where the model has no relative bias."""
+    rotary: tuple[torch.Tensor, torch.Tensor] | None
+    """cos, sin: each (B, 1, L, D / H) float32."""
+
+
+def block_mask(attention_mask: torch.Tensor) -> torch.Tensor:
+    """(B, L) numbers of documents -> (B, 1, L, L) bool: tokens attend to each other where their numbers are equal.
+
+    Padding (0) attends to padding, so that no softmax is over nothing; no token attends to it.
+    """
+    return (attention_mask[:, :, None] == attention_mask[:, None, :])[:, None]
+
+
+def rotary_angles(position_ids: torch.Tensor, head_size: int, base: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """(B, L) -> cos, sin of (B, 1, L, head_size), float32: wavelengths from 2 pi to 2 pi base (Su et al. 2021)."""
+    frequencies = base ** (-torch.arange(0, head_size, 2, device=position_ids.device, dtype=torch.float32) / head_size)
+    angles = position_ids[:, None, :, None].float() * frequencies
+    angles = torch.cat([angles, angles], dim=-1)
+    return angles.cos(), angles.sin()
+
+
+def rotate(x: torch.Tensor, rotary: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    """Turn each pair (x[i], x[i + head_size / 2]) of (B, H, L, head_size) by its angle, in float32."""
+    cos, sin = rotary
+    first, second = x.float().chunk(2, dim=-1)
+    return (x.float() * cos + torch.cat([-second, first], dim=-1) * sin).to(x.dtype)
+
+
+def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, context: AttentionContext, dropout: float) -> torch.Tensor:
+    """softmax(q k^T / sqrt(head size) + bias) v; q, k, v and the result are (B, H, L, head_size); dropout on the weights."""
+    if context.bias is None:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=context.allowed, dropout_p=dropout)
+    # A bias that needs a gradient sends torch's SDPA to its math kernel; written out, the same is faster.
+    scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)  # (B, H, L, L)
+    weights = torch.softmax(scores + context.bias, dim=-1, dtype=torch.float32).to(v.dtype)
+    return F.dropout(weights, dropout) @ v if dropout else weights @ v
+
+
+class SelfAttention(nn.Module):
+    """Multi-head self-attention with one matrix for queries, keys and values."""
+
+    def __init__(self, config: Encoder):
+        super().__init__()
+        self.num_heads, self.dropout = config.num_heads, config.attention_dropout
+        self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size, bias=config.bias)
+        self.out = nn.Linear(config.hidden_size, config.hidden_size, bias=config.bias)
+
+    def forward(self, x: torch.Tensor, context: AttentionContext) -> torch.Tensor:
+        batch_size, length, width = x.shape
+        qkv = self.qkv(x).view(batch_size, length, 3, self.num_heads, width // self.num_heads)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)  # each (B, H, L, D / H)
+        if context.rotary is not None:
+            q, k = rotate(q, context.rotary), rotate(k, context.rotary)
+        attended = attend(q, k, v, context, self.dropout if self.training else 0.0)
+        return self.out(attended.transpose(1, 2).reshape(batch_size, length, width))

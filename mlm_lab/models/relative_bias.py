@@ -1,0 +1,70 @@
+"""A learned bias on attention scores by relative position: T5's buckets, one table for all layers.
+
+Raffel et al. 2020, section 2.1; shared by the layers of a post-norm encoder as in MPNet (Song et al. 2020).
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+NEIGHBOUR_OFFSETS = (-1, 1)
+NEIGHBOUR_START = 4.0
+DISTANCE_SLOPES = (0.3, 0.05)
+
+
+def relative_bucket(offset: torch.Tensor, num_buckets: int, max_distance: int) -> torch.Tensor:
+    """Bucket of each offset (key position - query position), of any shape.
+
+    The first half of the buckets is for offsets <= 0, the second for those > 0. In each half the first half is exact (a bucket for each
+    distance), the rest grows with the logarithm up to max_distance, beyond which all share the last.
+    """
+    half = num_buckets // 2
+    exact = half // 2
+    distance = offset.abs()
+    scale = (half - exact) / math.log(max_distance / exact)
+    logarithmic = exact + (torch.log(distance.clamp(min=1).float() / exact) * scale).long()
+    within = torch.where(distance < exact, distance, logarithmic.clamp(max=half - 1))
+    return within + half * (offset > 0)
+
+
+class RelativeBias(nn.Module):
+    """(L) -> (H, L, L): what is added to the score of query i and key j of each head."""
+
+    def __init__(self, num_heads: int, num_buckets: int, max_distance: int, neighbours: bool):
+        super().__init__()
+        self.num_buckets, self.max_distance, self.neighbours = num_buckets, max_distance, neighbours
+        self.weight = nn.Parameter(torch.zeros(num_buckets, num_heads))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Zero, or the neighbour start: heads 0 and 1 on offsets -1 and +1, heads 2 and 3 falling with the distance, the rest zero."""
+        self.weight.zero_()
+        if not self.neighbours:
+            return
+        num_heads = self.weight.shape[1]
+        for head, offset in enumerate(NEIGHBOUR_OFFSETS[:num_heads]):
+            bucket = relative_bucket(torch.tensor(offset), self.num_buckets, self.max_distance)
+            self.weight[bucket, head] = NEIGHBOUR_START
+        distances = self._bucket_distances()
+        for head, slope in enumerate(DISTANCE_SLOPES[: max(num_heads - len(NEIGHBOUR_OFFSETS), 0)], start=len(NEIGHBOUR_OFFSETS)):
+            self.weight[:, head] = -slope * distances
+
+    def _bucket_distances(self) -> torch.Tensor:
+        """(num_buckets,) smallest distance that falls into each bucket (0 for one that nothing falls into)."""
+        offsets = torch.arange(-self.max_distance, self.max_distance + 1)
+        buckets = relative_bucket(offsets, self.num_buckets, self.max_distance)
+        far = torch.full((self.num_buckets,), self.max_distance + 1)
+        nearest = far.scatter_reduce(0, buckets, offsets.abs(), "amin")
+        return torch.where(nearest > self.max_distance, 0, nearest).float()
+
+    def forward(self, length: int) -> torch.Tensor:
+        # Offsets take 2L - 1 values: look those up, then lay each row of the matrix out as a window of them. Its gradient is a sum over
+        # 2L - 1 rows instead of L * L.
+        offsets = torch.arange(1 - length, length, device=self.weight.device)
+        by_offset = self.weight[relative_bucket(offsets, self.num_buckets, self.max_distance)].T  # (H, 2L - 1)
+        query = torch.arange(length, device=self.weight.device)
+        return by_offset[:, query[None, :] - query[:, None] + length - 1]  # (H, L, L)

@@ -1,0 +1,164 @@
+"""The encoder: embeddings, layers, final norm. One set of layers serves BERT and the modern recipe; the config says which.
+
+input_ids, position_ids, token_type_ids -> embeddings -> [attention, feed-forward] x layers -> (norm) -> (B, L, D)
+"""
+
+from __future__ import annotations
+
+from typing import Literal, overload
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from mlm_lab.models.attention import AttentionContext, SelfAttention, block_mask, rotary_angles
+from mlm_lab.models.encoder_config import Encoder
+from mlm_lab.models.relative_bias import RelativeBias
+
+
+def layer_norm(config: Encoder) -> nn.LayerNorm:
+    """The norm that the whole model uses."""
+    return nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=config.bias)
+
+
+class FeedForward(nn.Module):
+    """D -> intermediate -> D, with GELU or GeGLU between."""
+
+    def __init__(self, config: Encoder):
+        super().__init__()
+        self.gated = config.activation == "geglu"
+        self.up = nn.Linear(config.hidden_size, config.intermediate_size * (2 if self.gated else 1), bias=config.bias)
+        self.down = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        up = self.up(x)
+        if self.gated:
+            activated, gate = up.chunk(2, dim=-1)
+            return self.down(F.gelu(activated) * gate)
+        return self.down(F.gelu(up))
+
+
+class Layer(nn.Module):
+    """Attention and feed-forward, each with its residual sum and its norm before or after."""
+
+    def __init__(self, config: Encoder, first: bool):
+        super().__init__()
+        self.pre_norm = config.norm_position == "pre"
+        self.attention = SelfAttention(config)
+        self.feed_forward = FeedForward(config)
+        # Normalised embeddings need no second norm on their way into the first layer (ModernBERT).
+        self.attention_norm = nn.Identity() if first and self.pre_norm and config.embedding_norm else layer_norm(config)
+        self.feed_forward_norm = layer_norm(config)
+        self.dropout = nn.Dropout(config.hidden_dropout)
+
+    def forward(self, x: torch.Tensor, context: AttentionContext) -> torch.Tensor:
+        if self.pre_norm:
+            x = x + self.dropout(self.attention(self.attention_norm(x), context))
+            return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
+        x = self.attention_norm(x + self.dropout(self.attention(x, context)))
+        return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
+
+
+class Embeddings(nn.Module):
+    """Token, position and segment embeddings, summed, normalised, dropped out."""
+
+    def __init__(self, config: Encoder, vocabulary_rows: int):
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary_rows, config.hidden_size)
+        self.positions = nn.Embedding(config.max_positions, config.hidden_size) if config.positions == "learned" else None
+        self.types = nn.Embedding(config.type_vocab_size, config.hidden_size) if config.type_vocab_size else None
+        self.norm = layer_norm(config) if config.embedding_norm else nn.Identity()
+        self.dropout = nn.Dropout(config.hidden_dropout)
+
+    def forward(self, input_ids: torch.Tensor, position_ids: torch.Tensor, token_type_ids: torch.Tensor | None) -> torch.Tensor:
+        x = self.tokens(input_ids)  # (B, L, D)
+        if self.positions is not None:
+            x = x + self.positions(position_ids)
+        if self.types is not None:
+            x = x + (self.types.weight[0] if token_type_ids is None else self.types(token_type_ids))
+        return self.dropout(self.norm(x))
+
+
+class TransformerEncoder(nn.Module):
+    """See `Encoder` for its choices."""
+
+    def __init__(self, config: Encoder, vocabulary_rows: int, pad_id: int):
+        super().__init__()
+        self.config, self.pad_id = config, pad_id
+        self.hidden_size, self.num_layers = config.hidden_size, config.num_layers
+        self.embeddings = Embeddings(config, vocabulary_rows)
+        self.relative_bias = None
+        if config.relative_bias != "none":
+            neighbours = config.relative_bias == "neighbours"
+            self.relative_bias = RelativeBias(config.num_heads, config.relative_buckets, config.relative_max_distance, neighbours)
+        self.layers = nn.ModuleList(Layer(config, first=index == 0) for index in range(config.num_layers))
+        self.final_norm = layer_norm(config) if config.final_norm else nn.Identity()
+        self.apply(lambda module: initialise(module, config.initializer_range))
+
+    @property
+    def embedding_weight(self) -> nn.Parameter:
+        """(V, D): the token embeddings, to which output projections are tied."""
+        return self.embeddings.tokens.weight
+
+    @overload
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        position_ids: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        output_hidden_states: Literal[False] = False,
+    ) -> torch.Tensor: ...
+
+    @overload
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        position_ids: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        *,
+        output_hidden_states: Literal[True],
+    ) -> list[torch.Tensor]: ...
+
+    def forward(self, input_ids, attention_mask, position_ids=None, token_type_ids=None, output_hidden_states=False):
+        """(B, L) each -> (B, L, D): the last layer's output.
+
+        attention_mask as in `types.Batch` (numbers of documents); position_ids default to 0 .. L - 1, token_type_ids to 0. With
+        output_hidden_states a list of num_layers + 1: the embeddings and each layer's output, the last after the final norm.
+        """
+        if position_ids is None:
+            position_ids = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
+        context = self.attention_context(attention_mask, position_ids)
+        x = self.embeddings(input_ids, position_ids, token_type_ids)
+        hidden_states = [x]
+        for layer in self.layers:
+            x = layer(x, context)
+            hidden_states.append(x)
+        hidden_states[-1] = self.final_norm(x)
+        return hidden_states if output_hidden_states else hidden_states[-1]
+
+    def attention_context(self, attention_mask: torch.Tensor, position_ids: torch.Tensor) -> AttentionContext:
+        """What the layers share, from (B, L) masks and positions."""
+        allowed = block_mask(attention_mask)
+        bias = rotary = None
+        if self.relative_bias is not None:
+            bias = torch.where(allowed, self.relative_bias(attention_mask.shape[1]), float("-inf"))
+        if self.config.positions == "rotary":
+            rotary = rotary_angles(position_ids, self.hidden_size // self.config.num_heads, self.config.rotary_base)
+        return AttentionContext(allowed, bias, rotary)
+
+    def flops(self, batch_size: int, length: int) -> float:
+        """Forward FLOPs of the matrix products (a multiply-add is two); norms, softmax and look-ups are left out."""
+        width, inner = self.hidden_size, self.config.intermediate_size
+        projections = 4 * width * width + (3 if self.config.activation == "geglu" else 2) * width * inner
+        attention = 2 * width * length
+        return 2.0 * batch_size * length * self.num_layers * (projections + attention)
+
+
+def initialise(module: nn.Module, standard_deviation: float) -> None:
+    """BERT's initial weights: normal matrices and embeddings, zero biases, unit norms."""
+    if isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.normal_(module.weight, std=standard_deviation)
+    if isinstance(module, nn.Linear) and module.bias is not None:
+        nn.init.zeros_(module.bias)

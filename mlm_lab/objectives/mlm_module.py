@@ -1,0 +1,72 @@
+"""Masked language modelling on an encoder: only labelled positions reach the vocabulary projection.
+
+encoder -> (B, L, D) -> gather label_positions -> (N, D) -> head -> (N, V) -> summed cross-entropy in float32
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from mlm_lab.models.encoder_config import Encoder
+from mlm_lab.models.heads import MaskedLMHead
+from mlm_lab.types import IGNORE_INDEX, Flops, Output, Sums, Vocabulary
+
+
+class MaskedLM(nn.Module):
+    """Encoder and head; satisfies `types.ObjectiveModule`.
+
+    static_shapes keeps all B * S slots, for compilers that want constant shapes; otherwise the unused slots are left out before the
+    head, which gives the same sums.
+    """
+
+    loss_weights: Mapping[str, float] = {"mlm": 1.0}
+
+    def __init__(self, model: Encoder, vocabulary: Vocabulary):
+        super().__init__()
+        self.static_shapes = False
+        self.vocabulary_size = vocabulary.size
+        self.encoder = model.build(vocabulary)
+        self.head = MaskedLMHead(model, vocabulary.padded_size, vocabulary.size)
+
+    def target_counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {"mlm": (batch["labels"] != IGNORE_INDEX).sum()}
+
+    def forward(self, batch: Mapping[str, torch.Tensor]) -> Output:
+        hidden = self.encoder(batch["input_ids"], batch["attention_mask"], batch.get("position_ids"), batch.get("token_type_ids"))
+        positions, labels = self._slots(batch["label_positions"], batch["labels"], hidden.shape[1])
+        logits = self.head(hidden.flatten(0, 1).index_select(0, positions), self.encoder.embedding_weight)  # (N, V)
+        with torch.autocast(hidden.device.type, enabled=False):
+            loss = F.cross_entropy(logits.float(), labels, ignore_index=IGNORE_INDEX, reduction="sum")
+        labelled = labels != IGNORE_INDEX
+        correct = ((logits.detach().argmax(dim=-1) == labels) & labelled).sum()
+        count = labelled.sum()
+        return Output({"mlm": loss}, {"mlm_loss": Sums(loss.detach(), count), "mlm_accuracy": Sums(correct, count)})
+
+    def _slots(self, label_positions: torch.Tensor, labels: torch.Tensor, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """(B, S) each -> (N,) positions in the flattened (B * L) rows, (N,) labels."""
+        rows = torch.arange(len(labels), device=labels.device)[:, None]
+        positions, labels = (label_positions + rows * length).flatten(), labels.flatten()
+        if self.static_shapes:
+            return positions, labels
+        used = (labels != IGNORE_INDEX).nonzero().squeeze(1)
+        return positions[used], labels[used]
+
+    @torch.no_grad()
+    def predict(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, position_ids: torch.Tensor | None, positions: torch.Tensor
+    ) -> torch.Tensor:
+        """(B, L) inputs and (B, S) positions -> (B, S, vocabulary.size) float32 logits, in the mode (train, eval) that the module is in."""
+        hidden = self.encoder(input_ids, attention_mask, position_ids)
+        gathered = hidden.gather(1, positions[..., None].expand(-1, -1, hidden.shape[-1]))
+        return self.head(gathered, self.encoder.embedding_weight)[..., : self.vocabulary_size].float()
+
+    def flops(self, batch: Mapping[str, torch.Tensor]) -> Flops:
+        """Of all slots, used or not: a function of the shapes alone."""
+        batch_size, length = batch["input_ids"].shape
+        slots, width = batch["labels"].numel(), self.encoder.hidden_size
+        projection = 2.0 * slots * width * self.head.bias.numel()
+        return Flops(self.encoder.flops(batch_size, length) + 2.0 * slots * width * width + projection, projection)
