@@ -1,4 +1,4 @@
-"""All that a person sees. A terminal gets rich tables and a bar; a pipe, a log file or TERM=dumb gets plain lines without control characters.
+"""All that a person sees: rich tables and a bar on a terminal, plain lines without control characters in a pipe, a log or TERM=dumb.
 
 Only the first process of a run prints. Text from a corpus or a file is shown as it is: `[MASK]` is never read as markup, and control
 characters in it never reach the terminal. NO_COLOR keeps the layout and drops the colours.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 _LAUNCHERS = ("RANK", "NODE_RANK", "LOCAL_RANK", "SLURM_PROCID")
-"""torchrun sets RANK, Lightning's own launcher LOCAL_RANK and NODE_RANK, Slurm SLURM_PROCID. All that are set are 0 on the first process of a
-run only: each other process has at least one that is not."""
+"""torchrun sets RANK, Lightning's own launcher LOCAL_RANK and NODE_RANK, Slurm SLURM_PROCID. All that are set are 0 on the first process
+of a run only: each other process has at least one that is not."""
 
 
 def is_main_process() -> bool:

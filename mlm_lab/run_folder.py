@@ -1,0 +1,170 @@
+"""A run's folder: its layout, the one summary.json, and the claim that keeps two processes out of it. Imports nothing that trains.
+
+    OUTPUT_DIR/RUN_ID/                the first twelve digits of the config's hash
+        config.yaml                   the resolved config of the last start
+        overrides.txt                 the command line of each start that differed from the one before
+        metrics.csv                   one row for each logged step
+        summary.json                  what is known of the run (below)
+        checkpoints/
+        evaluation/TASK/seed_N-KEY/   per-example predictions of a cell; KEY starts the hash of what determines it
+
+summary.json, written whole by each update (a reader sees the old one or the new one, never a part); a number that is not finite is null:
+
+    status                 running, finished, failed or interrupted; error: the message of a failed run
+    config_hash            64 hexadecimal digits; weights_sha256 of the encoder and heads after the last step
+    steps, tokens          optimiser steps; raw corpus tokens
+    positions              non-padding inputs, encoder and decoder; supervised_positions: targets
+    flops                  {total, head}: of the run, and the vocabulary projection's part
+    parameters             {total, ...}
+    seconds, tokens_per_second, peak_memory_bytes     timings: the only fields that two runs of the same bits may differ in
+    metrics                {name: value}, val/loss among them; unigram_loss, unigram_accuracy: the same targets by frequency alone
+    evaluation             {task: {metric: {n, mean, std, median, values, floor: {the same fields}}}}
+    seeds, hardware, versions, git_commit, fingerprints {corpus, tokenizer, store}
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from mlm_lab.errors import UserError
+from mlm_lab.ranks import is_main_process
+
+RUN_ID_DIGITS = 12
+STATUSES = ("running", "finished", "failed", "interrupted")
+
+
+class RunFolder:
+    """The paths of a run and what is recorded in them. Makes nothing on disk until it is claimed or written to."""
+
+    def __init__(self, path: Path | str):
+        self.path = Path(path)
+
+    @classmethod
+    def of(cls, output_dir: Path, config_hash: str) -> RunFolder:
+        """The folder of the run with this hash."""
+        return cls(output_dir / config_hash[:RUN_ID_DIGITS])
+
+    @property
+    def run_id(self) -> str:
+        return self.path.name
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def metrics_csv(self) -> Path:
+        return self.path / "metrics.csv"
+
+    @property
+    def summary_json(self) -> Path:
+        return self.path / "summary.json"
+
+    def evaluation_folder(self, task: str, seed: int, key: str = "") -> Path:
+        """Where the cell (task, fine-tuning seed) keeps its predictions. key: the hash of what determines it."""
+        return self.path / "evaluation" / task / (f"seed_{seed}-{key[:RUN_ID_DIGITS]}" if key else f"seed_{seed}")
+
+    def read_summary(self) -> dict:
+        """What summary.json holds; {} where there is none yet. Raises UserError where it is not readable as JSON."""
+        try:
+            return json.loads(self.summary_json.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except ValueError as error:
+            fix = "remove the file: the run starts again from its last checkpoint"
+            raise UserError("The run's summary is damaged", where=str(self.summary_json), given=str(error), fix=fix) from None
+
+    def update_summary(self, **fields: object) -> None:
+        """Set fields of summary.json, whole and at once. A mapping is merged into the one that is there by its first level of keys
+        (so evaluation={"cola": ...} keeps the other tasks); anything else is replaced. Only the first process writes.
+        """
+        if not is_main_process():
+            return
+        summary = self.read_summary()
+        for name, value in fields.items():
+            known = summary.get(name)
+            summary[name] = {**known, **value} if isinstance(known, dict) and isinstance(value, Mapping) else value
+        self.write_text("summary.json", json.dumps(_plain(summary), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write a small file of the folder atomically. Only the first process writes."""
+        if not is_main_process():
+            return
+        self.path.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=self.path, prefix=f".{name}.")
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(temporary, 0o644)  # mkstemp's 0600 would hide the file from the rest of the team
+            os.replace(temporary, self.path / name)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+
+    def record_start(self, config_yaml: str, overrides: tuple[str, ...]) -> None:
+        """Write config.yaml, and a line of overrides.txt unless the last line says the same."""
+        self.write_text("config.yaml", config_yaml)
+        earlier = self.path / "overrides.txt"
+        lines = earlier.read_text(encoding="utf-8").splitlines() if earlier.exists() else []
+        line = " ".join(overrides)
+        if not lines or lines[-1] != line:
+            self.write_text("overrides.txt", "\n".join([*lines, line]) + "\n")
+
+    @contextmanager
+    def claim(self) -> Iterator[None]:
+        """Hold the folder while the run is worked on. The claim ends with the process, however it ends.
+
+        Other processes of the same run (ranks) pass through: the first one claims for all.
+        Raises UserError where another process holds it, naming its process id and host.
+        """
+        if not is_main_process():
+            yield
+            return
+        from filelock import FileLock, Timeout
+
+        self.path.mkdir(parents=True, exist_ok=True)
+        holder = self.path / ".claimed_by"
+        lock = FileLock(self.path / ".lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise UserError(
+                "Another process is working on this run",
+                where=str(self.path),
+                given=holder.read_text(encoding="utf-8").strip() if holder.exists() else "a process that has not said its id yet",
+                fix="wait for it, stop it, or change the config (another seed makes another run)",
+            ) from None
+        try:
+            since = time.strftime("%Y-%m-%d %H:%M:%S")
+            self.write_text(".claimed_by", f"process {os.getpid()} on {socket.gethostname()}, since {since}\n")
+            yield
+        finally:
+            holder.unlink(missing_ok=True)
+            lock.release()
+
+
+def _plain(value: object) -> object:
+    """What JSON can carry: NumPy and torch scalars as numbers, paths as text, numbers that are not finite as null."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    raise TypeError(f"summary.json cannot hold a {type(value).__name__}: {value!r}")
