@@ -46,7 +46,7 @@ class TaskData:
 
     kind: Kind
     label_names: tuple[str, ...]
-    """classification: the classes, in the order of their indices. tagging: every tag of train and of the evaluated parts. regression: ()."""
+    """classification: the classes, in the order of their indices. tagging: every tag of train and evaluated parts. regression: ()."""
     train: Sequence[SequenceExample] | Sequence[TaggedExample]
     dev: Sequence[SequenceExample] | Sequence[TaggedExample]
     """What the task's metrics are reported on."""
@@ -89,8 +89,8 @@ class Task:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Names known to mlm_lab.evaluation.metrics, the main one first."""
-        raise NotImplementedError
+        """Names known to mlm_lab.evaluation.metrics, the main one first; empty: those that suit the kind of data."""
+        return ()
 
     @property
     def feature_based(self) -> bool:

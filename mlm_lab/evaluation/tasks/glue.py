@@ -1,0 +1,190 @@
+"""GLUE (Wang et al. 2019): nine tasks from one table, read from the official TSV files or from the hub.
+
+Quotes are literal in these files (csv.QUOTE_NONE). Columns are found by their header, since copies of GLUE order them differently; CoLA has
+none, so its columns have fixed places. QQP's official train file has rows cut in two; they are skipped and counted, in no other task.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlm_lab.errors import UserError, require
+from mlm_lab.evaluation.files import find_file, read_lines, unknown_label
+from mlm_lab.evaluation.settings import Evaluation
+from mlm_lab.evaluation.task import SequenceExample, Task, TaskData
+
+
+@dataclass(frozen=True)
+class Row:
+    """One task of the table."""
+
+    folder: str
+    texts: tuple[str, ...]
+    """Headers of text_a and text_b."""
+    label: str
+    labels: tuple[str, ...]
+    """The classes as they are written in the file; () for a score from 0 to 5."""
+    metrics: tuple[str, ...]
+    dev: str = "dev"
+    extra: tuple[tuple[str, str], ...] = ()
+    """(name of a further evaluated part, its file's stem)"""
+    places: tuple[int, ...] | None = None
+    """Places of texts and label, in a file without a header."""
+    skips_cut_rows: bool = False
+
+
+ENTAILMENT = ("entailment", "not_entailment")
+BINARY = ("0", "1")
+TABLE = {
+    "cola": Row("CoLA", ("sentence",), "label", BINARY, ("matthews", "accuracy"), places=(3, 1)),
+    "sst2": Row("SST-2", ("sentence",), "label", BINARY, ("accuracy",)),
+    "mrpc": Row("MRPC", ("#1 String", "#2 String"), "Quality", BINARY, ("f1", "accuracy")),
+    "stsb": Row("STS-B", ("sentence1", "sentence2"), "score", (), ("pearson", "spearman")),
+    "qqp": Row("QQP", ("question1", "question2"), "is_duplicate", BINARY, ("f1", "accuracy"), skips_cut_rows=True),
+    "mnli": Row(
+        "MNLI",
+        ("sentence1", "sentence2"),
+        "gold_label",
+        ("entailment", "neutral", "contradiction"),
+        ("accuracy",),
+        dev="dev_matched",
+        extra=(("mismatched", "dev_mismatched"),),
+    ),
+    "qnli": Row("QNLI", ("question", "sentence"), "label", ENTAILMENT, ("accuracy",)),
+    "rte": Row("RTE", ("sentence1", "sentence2"), "label", ENTAILMENT, ("accuracy",)),
+    "wnli": Row("WNLI", ("sentence1", "sentence2"), "label", BINARY, ("accuracy",)),
+}
+AVERAGED = tuple(name for name in TABLE if name != "wnli")
+"""The eight tasks of the GLUE average: BERT (Devlin et al. 2019, section 4.1) leaves WNLI out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Glue(Task):
+    """A GLUE task; `name` says which."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(("name", self.name, self.name in TABLE, "one of " + ", ".join(TABLE)))
+
+    @property
+    def row(self) -> Row:
+        return TABLE[self.name]
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return self.row.metrics
+
+    def check(self, evaluation: Evaluation) -> None:
+        if evaluation.data_dir is None:
+            _load_from_hub(self.name)
+        else:
+            for stem in ("train", self.row.dev):
+                self._file(evaluation.data_dir, stem, needed=True)
+
+    def load(self, evaluation: Evaluation, cache_dir: Path) -> TaskData:
+        if evaluation.data_dir is None:
+            return _from_hub(self.name)
+        stems = {"train": "train", "dev": self.row.dev, **dict(self.row.extra)}
+        notes, parts = [], {}
+        for part, stem in stems.items():
+            file = self._file(evaluation.data_dir, stem, needed=part in ("train", "dev"))
+            if file is None:
+                notes.append(f"{self.row.folder} has no {stem} file: only {self.row.dev} is reported.")
+                continue
+            parts[part], skipped = _read(file, self.row)
+            notes += [f"{skipped} cut rows of {file.name} were skipped."] if skipped else []
+        kind = "classification" if self.row.labels else "regression"
+        return TaskData(kind, self.row.labels, parts.pop("train"), parts.pop("dev"), extra=parts, notes=tuple(notes))
+
+    def _file(self, data_dir: str, stem: str, needed: bool) -> Path | None:
+        folder = Path(data_dir).expanduser() / "glue" / self.row.folder
+        file = find_file(folder, [stem], [".tsv"])
+        if file is None and needed:
+            raise UserError(
+                f"Task {self.name}: a file is missing.",
+                where=str(folder),
+                given=f"evaluation.data_dir={data_dir}",
+                allowed=f"{stem}.tsv or {stem}.tsv.gz",
+                fix="put the official GLUE files there, or evaluation.data_dir=null for the hub",
+            )
+        return file
+
+
+def _read(file: Path, row: Row) -> tuple[list[SequenceExample], int]:
+    """The examples of a file and the number of cut rows that were skipped."""
+    rows = _split(file)
+    places = row.places
+    if places is None:
+        _, header = next(rows, (0, []))
+        wanted = (*row.texts, row.label)
+        missing = [name for name in wanted if name not in header]
+        if missing:
+            raise UserError(
+                f"The header lacks {', '.join(missing)}.", where=f"{file}, line 1", given=", ".join(header)[:200], allowed=", ".join(wanted)
+            )
+        places = tuple(header.index(name) for name in wanted)
+    examples, skipped = [], 0
+    for line, fields in rows:
+        if len(fields) <= max(places):
+            if row.skips_cut_rows:
+                skipped += 1
+                continue
+            given = f"{len(fields)}: {' | '.join(fields)[:80]}"
+            raise UserError("A line has too few columns.", where=f"{file}, line {line}", given=given, allowed=f"at least {max(places) + 1}")
+        *texts, label = (fields[place] for place in places)
+        examples.append(SequenceExample(texts[0], texts[1] if len(texts) > 1 else None, _parse_label(label, row, file, line)))
+    if not examples:
+        raise UserError("The file has no examples.", where=str(file))
+    return examples, skipped
+
+
+def _split(file: Path) -> Iterator[tuple[int, list[str]]]:
+    """(line number, fields). One line is one row: no field of these files holds a line break, and a carriage return is not one."""
+    for number, line in read_lines(file):
+        if line:
+            yield number, next(csv.reader([line.replace("\r", " ")], delimiter="\t", quoting=csv.QUOTE_NONE))
+
+
+def _parse_label(text: str, row: Row, file: Path, line: int) -> int | float:
+    text = text.strip()
+    if row.labels:
+        if text not in row.labels:
+            raise unknown_label(file, line, text, row.labels)
+        return row.labels.index(text)
+    try:
+        score = float(text)
+    except ValueError:
+        score = -1.0
+    if not 0 <= score <= 5:
+        raise unknown_label(file, line, text, ["a number from 0 to 5"])
+    return score
+
+
+def _load_from_hub(name: str):
+    from datasets import load_dataset
+
+    try:
+        return load_dataset("nyu-mll/glue", name)
+    except Exception as error:  # datasets raises a dozen kinds for "cannot be reached"
+        raise UserError(
+            f"Task {name}: the Hugging Face hub cannot be read: {str(error).splitlines()[0][:100]}",
+            given="evaluation.data_dir=null",
+            fix="give a folder that has glue/NAME/{train,dev}.tsv: evaluation.data_dir=PATH",
+        ) from error
+
+
+def _from_hub(name: str) -> TaskData:
+    """The hub's copy: its class indices follow the table's order, and its columns are text(s), label, idx."""
+    row, data = TABLE[name], _load_from_hub(name)
+
+    def examples(split: str) -> list[SequenceExample]:
+        text_columns = [column for column in data[split].column_names if column not in ("label", "idx")]
+        columns = [data[split][column] for column in (*text_columns, "label")]
+        return [SequenceExample(texts[0], texts[1] if len(texts) > 1 else None, label) for *texts, label in zip(*columns, strict=True)]
+
+    dev, *extra = [split for split in data if split.startswith("validation")]
+    parts = {split.removeprefix("validation_"): examples(split) for split in extra}
+    return TaskData("classification" if row.labels else "regression", row.labels, examples("train"), examples(dev), extra=parts)

@@ -1,0 +1,69 @@
+"""Named entities (traps.md 32): CoNLL columns, entity-level F1 on words, the encoder fine-tuned or frozen under a BiLSTM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlm_lab.errors import UserError, require
+from mlm_lab.evaluation.conll import label_names, read_conll
+from mlm_lab.evaluation.files import find_file
+from mlm_lab.evaluation.settings import Evaluation
+from mlm_lab.evaluation.task import Task, TaskData
+
+STEMS = {"train": ("train",), "dev": ("valid", "dev"), "test": ("test*",)}
+SUFFIXES = (".txt", ".conll")
+MODES = ("finetune", "feature_based")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ner(Task):
+    """Entities of one corpus. dev is what is reported; a test part, where there is one, is reported as test/f1 and never mixed with it."""
+
+    folder: str
+    """Folder under evaluation.data_dir/ner/."""
+    mode: str
+    """finetune, or feature_based: encoder frozen, its last min(4, layers) layers concatenated, a two-layer BiLSTM of its width.
+
+    The layout is that of Devlin et al. 2019, section 5.3, with the width of the encoder in place of 768, and no CRF."""
+    word_prefix: str
+    """Taken off the front of every word (WikiANN writes "en:word")."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(("mode", self.mode, self.mode in MODES, "one of " + ", ".join(MODES)))
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return ("f1", "precision", "recall")
+
+    @property
+    def feature_based(self) -> bool:
+        return self.mode == "feature_based"
+
+    def check(self, evaluation: Evaluation) -> None:
+        self._files(evaluation)
+
+    def load(self, evaluation: Evaluation, cache_dir: Path) -> TaskData:
+        parts = {part: read_conll(file, self.word_prefix) for part, file in self._files(evaluation).items()}
+        names = label_names(*parts.values())
+        return TaskData("tagging", names, parts.pop("train"), parts.pop("dev"), extra=parts)
+
+    def _files(self, evaluation: Evaluation) -> dict[str, Path]:
+        if evaluation.data_dir is None:
+            raise UserError(
+                f"Task {self.name} is read from files.",
+                given="evaluation.data_dir=null",
+                fix=f"give a folder that has ner/{self.folder}/train.txt: evaluation.data_dir=PATH",
+            )
+        folder = Path(evaluation.data_dir).expanduser() / "ner" / self.folder
+        files = {part: find_file(folder, stems, SUFFIXES) for part, stems in STEMS.items()}
+        for part in ("train", "dev"):
+            if files[part] is None:
+                raise UserError(
+                    f"Task {self.name}: the {part} file is missing.",
+                    where=str(folder),
+                    given=f"evaluation.data_dir={evaluation.data_dir}",
+                    allowed=" or ".join(f"{stem}.txt" for stem in STEMS[part]) + ", also .conll, also .gz",
+                )
+        return {part: file for part, file in files.items() if file is not None}
