@@ -1,0 +1,24 @@
+"""Single tokens, each as likely as any other (BERT, Devlin et al. 2019). Masks at a lower ratio are subsets of those at a higher one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from mlm_lab.corruption.masking import MaskableText, Recipe
+
+_LAST = np.uint32(2**32 - 1)
+
+
+def select(text: MaskableText, budgets: np.ndarray, recipe: Recipe) -> np.ndarray:
+    """(B, L) bool: the budgets[b] candidates of row b that come first. Every overshoot rule comes to the same."""
+    ranks = np.where(text.candidates, text.ranks("token"), _LAST)
+    ordered = np.sort(ranks, axis=1)
+    last = np.take_along_axis(ordered, np.maximum(budgets - 1, 0)[:, None], axis=1)
+    selected = (ranks <= last) & text.candidates & (budgets > 0)[:, None]
+    for row in np.flatnonzero(selected.sum(axis=1) != budgets):  # equal ranks at the border, one row in millions: the left one is first
+        selected[row] = False
+        selected[row, np.argsort(ranks[row], kind="stable")[: budgets[row]]] = True
+    return selected
