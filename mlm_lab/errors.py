@@ -48,3 +48,11 @@ def require(*checks: tuple[str, object, bool, str]) -> None:
     problems = [Problem(field, given, allowed) for field, given, holds, allowed in checks if not holds]
     if problems:
         raise InvalidFields(problems)
+
+
+class Interrupted(Exception):
+    """The run was asked to stop, and what it had done is saved. exit_code: 130 for Ctrl-C, 143 for SIGTERM."""
+
+    def __init__(self, exit_code: int):
+        self.exit_code = exit_code
+        super().__init__(f"interrupted ({'Ctrl-C' if exit_code == 130 else 'SIGTERM'})")
