@@ -39,7 +39,7 @@ class Row:
 ENTAILMENT = ("entailment", "not_entailment")
 BINARY = ("0", "1")
 TABLE = {
-    "cola": Row("CoLA", ("sentence",), "label", BINARY, ("matthews", "accuracy"), places=(3, 1)),
+    "cola": Row("CoLA", ("sentence",), "label", BINARY, ("matthews",), places=(3, 1)),
     "sst2": Row("SST-2", ("sentence",), "label", BINARY, ("accuracy",)),
     "mrpc": Row("MRPC", ("#1 String", "#2 String"), "Quality", BINARY, ("f1", "accuracy")),
     "stsb": Row("STS-B", ("sentence1", "sentence2"), "score", (), ("pearson", "spearman")),
