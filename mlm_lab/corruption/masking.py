@@ -13,8 +13,6 @@ A unit is a module in units/ with `select(text, budgets, recipe) -> (B, L) bool`
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import NamedTuple, Protocol
@@ -24,6 +22,7 @@ import numpy as np
 from mlm_lab.corruption import units
 from mlm_lab.corruption.counts import draw_budgets, slot_capacity
 from mlm_lab.corruption.draws import Draws
+from mlm_lab.corruption.maskable_text import MaskableText
 from mlm_lab.corruption.replacement import draw_replacements
 from mlm_lab.types import IGNORE_INDEX, Vocabulary
 
@@ -40,34 +39,6 @@ class Recipe(Protocol):
     mask_unknown: bool
     span_p: float
     max_span_length: int
-
-
-@dataclass(frozen=True)
-class MaskableText:
-    """Rows of a batch as the units see them."""
-
-    candidates: np.ndarray
-    """(B, L) bool"""
-    word_flags: np.ndarray
-    """(B, L) bool: first token of a word; special tokens and padding are words of their own."""
-    draws: Draws
-    epoch: np.ndarray
-    """(B,) int64"""
-    index: np.ndarray
-    """(B,) int64"""
-
-    @cached_property
-    def word_starts(self) -> np.ndarray:
-        """(B, L) int32: where the word that holds each token starts."""
-        return np.maximum.accumulate(self.word_flags * np.arange(self.word_flags.shape[1], dtype=np.int32), axis=1)
-
-    def ranks(self, stream: str) -> np.ndarray:
-        """(B, L) uint32: order of the places, smallest first."""
-        return self.draws.ranks(self.epoch, self.index, stream, self.candidates.shape[1])
-
-    def uniform(self, stream: str) -> np.ndarray:
-        """(B, L) float64"""
-        return self.draws.uniform(self.epoch, self.index, stream, self.candidates.shape[1])
 
 
 class Masked(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -26,14 +26,14 @@ class Sampler:
     """
 
     def __init__(self, plans: Callable[[int], Plan], order: Draws, *, shuffled: bool = True):
-        self._order, self._shuffled = order, shuffled
-        self._plans = lru_cache(maxsize=2)(plans)  # a batch touches two epochs at most, or a few tiny ones
-        self._permutation = lru_cache(maxsize=2)(self._make_permutation)
+        self._make_plan, self._order, self._shuffled = plans, order, shuffled
+        self._plans: dict[int, Plan] = {0: plans(0)}
+        self._permutations: dict[int, np.ndarray] = {}
         self._ends = np.zeros(0, dtype=np.int64)  # position after the last of each epoch known so far, for redrawn plans
 
     def plan(self, epoch: int) -> Plan:
-        first = self._plans(0)
-        return self._plans(epoch) if first.redrawn else first
+        """The plan of an epoch."""
+        return _remember(self._plans, epoch if self._plans[0].redrawn else 0, self._make_plan, keep=0)
 
     def keys(self, positions: np.ndarray) -> ExampleKeys:
         """(B,) int64 positions, in any order -> the keys of their examples."""
@@ -48,8 +48,8 @@ class Sampler:
     def parts(self, positions: np.ndarray) -> Iterator[tuple[Plan, ExampleKeys]]:
         """The positions as (plan, keys): one part, or one for each epoch that they touch where plans are redrawn."""
         keys = self.keys(positions)
-        if not self._plans(0).redrawn:
-            yield self._plans(0), keys
+        if not self._plans[0].redrawn:
+            yield self._plans[0], keys
             return
         for number in np.unique(keys.epoch):
             inside = keys.epoch == number
@@ -57,17 +57,28 @@ class Sampler:
 
     def _locate(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(B,) epoch, (B,) place in the epoch's order."""
-        first = self._plans(0)
-        if not first.redrawn:
-            return np.divmod(positions, len(first))
+        if not self._plans[0].redrawn:
+            return np.divmod(positions, len(self._plans[0]))
         while len(positions) and (len(self._ends) == 0 or self._ends[-1] <= positions.max()):
-            end = (self._ends[-1] if len(self._ends) else 0) + len(self._plans(len(self._ends)))
+            end = (self._ends[-1] if len(self._ends) else 0) + len(self.plan(len(self._ends)))
             self._ends = np.append(self._ends, end)
         epoch = np.searchsorted(self._ends, positions, side="right")
         return epoch, positions - np.append(0, self._ends)[epoch]
 
-    def _make_permutation(self, epoch: int) -> np.ndarray:
-        return replace(self._order, epoch=epoch).permutation("order", len(self.plan(epoch)))
+    def _permutation(self, epoch: int) -> np.ndarray:
+        def make(number: int) -> np.ndarray:
+            return replace(self._order, epoch=number).permutation("order", len(self.plan(number)))
+
+        return _remember(self._permutations, epoch, make)
+
+
+def _remember(known: dict[int, Any], epoch: int, make: Callable[[int], Any], keep: int | None = None) -> Any:
+    """known[epoch], made if it is not there. Only the last two stay (a batch touches two epochs at a time), and `keep`."""
+    if epoch not in known:
+        known[epoch] = make(epoch)
+        for old in [number for number in known if number != keep][:-2]:
+            del known[old]
+    return known[epoch]
 
 
 def rank_share(step: int, batch_size: int, rank: int, world_size: int) -> np.ndarray:

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from mlm_lab.corruption.masking import MaskableText, Recipe
+from mlm_lab.corruption.maskable_text import MaskableText
 
-_LAST = np.uint32(2**32 - 1)
+if TYPE_CHECKING:
+    from mlm_lab.corruption.masking import Recipe
 
 
 def select(text: MaskableText, budgets: np.ndarray, recipe: Recipe) -> np.ndarray:
     """(B, L) bool: the budgets[b] candidates of row b that come first. Every overshoot rule comes to the same."""
-    ranks = np.where(text.candidates, text.ranks("token"), _LAST)
+    ranks = text.token_ranks("token")
     ordered = np.sort(ranks, axis=1)
     last = np.take_along_axis(ordered, np.maximum(budgets - 1, 0)[:, None], axis=1)
     selected = (ranks <= last) & text.candidates & (budgets > 0)[:, None]

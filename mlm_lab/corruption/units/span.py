@@ -1,0 +1,54 @@
+"""Spans of whole words, until the row's count of tokens (SpanBERT, Joshi et al. 2020, section 3.1).
+
+A span starts at a word that no earlier span covers, each as likely as any other, and is Geometric(span_p) words long, the distribution cut
+off at max_span_length and renormalised (0.2 and 10: mean 3.8 words). It ends early at a special token, so it never crosses documents.
+Spans may run into earlier ones; what counts is the tokens covered, so that coverage does not fall short of the count.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mlm_lab.corruption.maskable_text import MaskableText
+
+if TYPE_CHECKING:
+    from mlm_lab.corruption.masking import Recipe
+
+
+def select(text: MaskableText, budgets: np.ndarray, recipe: Recipe) -> np.ndarray:
+    """(B, L) bool. The loop goes over spans in the order of their draws, all rows of the batch at a time."""
+    order, places, count = text.ordered_words("span")
+    lengths = length_distribution(recipe.span_p, recipe.max_span_length)
+    offsets = np.arange(recipe.max_span_length)
+    sizes = np.pad(text.word_sizes, ((0, 0), (0, recipe.max_span_length)))  # (B, W)
+    quotas = np.zeros_like(sizes)  # tokens to select of each word
+    left = budgets.copy()
+    for turn in range(int(count.max(initial=0))):
+        rows = np.flatnonzero((left > 0) & (count > turn))
+        if len(rows) == 0:
+            break
+        rows = rows[quotas[rows, order[rows, turn]] == 0]
+        words = order[rows, turn][:, None] + offsets  # (R, max_span_length)
+        drawn = text.draws.uniform(text.epoch[rows], text.index[rows], "span length", places[rows, turn][:, None])
+        length = np.searchsorted(lengths, drawn, side="right") + 1
+        size = sizes[rows[:, None], words]
+        inside = (offsets < length) & np.logical_and.accumulate(size > 0, axis=1)
+        added = np.where(inside & (quotas[rows[:, None], words] == 0), size, 0)
+        over = added.sum(axis=1) > left[rows]
+        if recipe.overshoot == "cut":
+            added = np.clip(left[rows, None] - (np.cumsum(added, axis=1) - added), 0, added)
+        else:
+            added[over] = 0
+        quotas[rows[:, None], words] += added
+        left[rows] -= added.sum(axis=1)
+        if recipe.overshoot == "stop":
+            left[rows[over]] = 0
+    return text.select_quotas(quotas[:, : text.candidates.shape[1]])
+
+
+def length_distribution(span_p: float, max_span_length: int) -> np.ndarray:
+    """(max_span_length - 1,) cumulative probabilities of the lengths 1, 2, ...; the last one, 1, left out so that no draw is beyond it."""
+    probabilities = span_p * (1 - span_p) ** np.arange(max_span_length)
+    return np.cumsum(probabilities / probabilities.sum())[:-1]

@@ -1,0 +1,44 @@
+"""Whole words, each as likely as any other, until the row's count of tokens (whole-word masking, google-research/bert, May 2019)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mlm_lab.corruption.maskable_text import MaskableText
+
+if TYPE_CHECKING:
+    from mlm_lab.corruption.masking import Recipe
+
+
+def select(text: MaskableText, budgets: np.ndarray, recipe: Recipe) -> np.ndarray:
+    """(B, L) bool: the words that come first, up to the first that would go over; what happens to that one is recipe.overshoot."""
+    order, _, count = text.ordered_words("word")
+    sizes = text.in_order(text.word_sizes, order)
+    sizes[np.arange(sizes.shape[1]) >= count[:, None]] = 0
+    taken = np.cumsum(sizes, axis=1) <= budgets[:, None]
+    quotas = sizes * taken  # tokens to select of each word, in the order of the draws
+    left = budgets - quotas.sum(axis=1)
+    if recipe.overshoot == "skip":
+        _fill_up(sizes, quotas, left, taken.sum(axis=1))
+    elif recipe.overshoot == "cut":
+        rows = np.flatnonzero(~taken[:, -1])  # those where a word would go over
+        quotas[rows, taken[rows].sum(axis=1)] = left[rows]
+    by_word = np.zeros_like(quotas)
+    rows, places = np.nonzero(quotas)
+    by_word[rows, order[rows, places]] = quotas[rows, places]
+    return text.select_quotas(by_word)
+
+
+def _fill_up(sizes: np.ndarray, quotas: np.ndarray, left: np.ndarray, reached: np.ndarray) -> None:
+    """Go on from the word `reached` of each row and add to quotas each word that still fits, until nothing is left or nothing fits."""
+    columns = np.arange(sizes.shape[1])
+    rows = np.flatnonzero(left)
+    while len(rows):
+        fits = (sizes[rows] > 0) & (sizes[rows] <= left[rows, None]) & (columns > reached[rows, None])
+        chosen, rows = fits.argmax(axis=1)[fits.any(axis=1)], rows[fits.any(axis=1)]
+        quotas[rows, chosen] = sizes[rows, chosen]
+        left[rows] -= sizes[rows, chosen]
+        reached[rows] = chosen
+        rows = rows[left[rows] > 0]
