@@ -25,10 +25,9 @@ from mlm_lab.evaluation.task import Task, TaskData
 if TYPE_CHECKING:
     import torch
     from lightning.fabric import Fabric
-    from tokenizers import Tokenizer
 
     from mlm_lab.evaluation.finetune import Recipe
-    from mlm_lab.types import Vocabulary
+    from mlm_lab.tokenizers.loading import LoadedTokenizer
 
 STARTS = ("pretrained", "floor")
 RESULT, PREDICTIONS = "result.json", "predictions.jsonl"
@@ -44,14 +43,12 @@ class EncodedTask:
     parts: dict[str, EncodedPart]
 
     @classmethod
-    def of(
-        cls, task: Task, data: TaskData, evaluation: Evaluation, tokenizer: Tokenizer, vocabulary: Vocabulary, max_length: int, seed: int
-    ) -> EncodedTask:
+    def of(cls, task: Task, data: TaskData, evaluation: Evaluation, tokenizer: LoadedTokenizer, max_length: int, seed: int) -> EncodedTask:
         """max_length: what the encoder can read; seed: draws the training examples where evaluation.train_limit asks for a part of them."""
         length = min(task.max_length or evaluation.max_length or max_length, max_length)
         train = limit_examples(data.train, evaluation.train_limit, seed)
-        parts = {name: encode(data, examples, tokenizer, vocabulary, length) for name, examples in data.parts.items()}
-        return cls(task, data, encode(data, train, tokenizer, vocabulary, length), parts)
+        parts = {name: encode(data, examples, tokenizer, length) for name, examples in data.parts.items()}
+        return cls(task, data, encode(data, train, tokenizer, length), parts)
 
     def recipe(self, evaluation: Evaluation, start: str, hidden_size: int) -> Recipe:
         """How a cell is trained: the task's own choices before those of `evaluation`."""

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mlm_lab.evaluation.task import SequenceExample, TaggedExample, TaskData
-from mlm_lab.types import IGNORE_INDEX, Batch, Vocabulary
+from mlm_lab.types import IGNORE_INDEX, Batch
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    from mlm_lab.tokenizers.loading import LoadedTokenizer
 
 POOL_BATCHES = 50
 """Shuffled examples are sorted by length within so many batches: padding all but goes, and the order stays random."""
@@ -37,7 +37,7 @@ class EncodedPart:
     labels: np.ndarray | list[np.ndarray]
     """(N,) class or value; tagging: (W,) tag ids each."""
     word_tokens: list[np.ndarray] | None
-    """tagging: (W,) int64 each: place of the word's first sub-token, NO_TOKEN where it was cut off or has none."""
+    """tagging: (W,) int64 each: place of the word's first sub-token, NO_TOKEN where it was cut off."""
     truncated: int
     """Examples that were cut."""
 
@@ -78,19 +78,19 @@ class EncodedPart:
         }
 
 
-def encode(data: TaskData, examples: Sequence, tokenizer: Tokenizer, vocabulary: Vocabulary, max_length: int) -> EncodedPart:
+def encode(data: TaskData, examples: Sequence, tokenizer: LoadedTokenizer, max_length: int) -> EncodedPart:
     """Encode one part of a task. max_length: tokens of an example, special tokens included."""
     if data.kind == "tagging":
-        return encode_words(examples, data.label_names, tokenizer, vocabulary, max_length)
-    return encode_texts(examples, tokenizer, vocabulary, max_length)
+        return encode_words(examples, data.label_names, tokenizer, max_length)
+    return encode_texts(examples, tokenizer, max_length)
 
 
-def encode_texts(examples: Sequence[SequenceExample], tokenizer: Tokenizer, vocabulary: Vocabulary, max_length: int) -> EncodedPart:
+def encode_texts(examples: Sequence[SequenceExample], tokenizer: LoadedTokenizer, max_length: int) -> EncodedPart:
     """[CLS] a [SEP], or [CLS] a [SEP] b [SEP]."""
     first = _token_ids(tokenizer, [example.text_a for example in examples])
     has_pair = [example.text_b is not None for example in examples]
     second = _token_ids(tokenizer, [example.text_b or "" for example in examples]) if any(has_pair) else [None] * len(examples)
-    cls, sep = [vocabulary.cls_id], [vocabulary.sep_id]
+    cls, sep = [tokenizer.vocabulary.cls_id], [tokenizer.vocabulary.sep_id]
     ids, first_segment, truncated = [], [], 0
     for a, b, paired in zip(first, second, has_pair, strict=True):
         b = b if paired else a[:0]
@@ -112,28 +112,26 @@ def longest_first(a: int, b: int, room: int) -> tuple[int, int]:
     return (room - b, b) if b <= room // 2 else (room - room // 2, room // 2)
 
 
-def encode_words(
-    examples: Sequence[TaggedExample], label_names: Sequence[str], tokenizer: Tokenizer, vocabulary: Vocabulary, max_length: int
-) -> EncodedPart:
+def encode_words(examples: Sequence[TaggedExample], label_names: Sequence[str], tokenizer: LoadedTokenizer, max_length: int) -> EncodedPart:
     """[CLS] words [SEP]. The sentence is cut where its sub-tokens no longer fit."""
     index = {name: number for number, name in enumerate(label_names)}
+    cls, sep = [tokenizer.vocabulary.cls_id], [tokenizer.vocabulary.sep_id]
     ids, labels, word_tokens, truncated = [], [], [], 0
-    encodings = tokenizer.encode_batch([list(example.words) for example in examples], is_pretokenized=True, add_special_tokens=False)
-    for example, encoding in zip(examples, encodings, strict=True):
-        kept = np.array(encoding.ids[: max_length - 2], dtype=np.int64)
-        words = np.array(encoding.word_ids[: max_length - 2], dtype=np.int64)
-        places = np.full(len(example.words), NO_TOKEN, dtype=np.int64)
-        present, first = np.unique(words, return_index=True)
-        places[present] = first + 1  # behind [CLS]
-        ids.append(np.concatenate([[vocabulary.cls_id], kept, [vocabulary.sep_id]]))
-        word_tokens.append(places)
+    for example in examples:
+        words = tokenizer.encode_words(example.words)
+        lengths = np.array([len(word) for word in words])
+        places = 1 + np.cumsum(lengths) - lengths  # behind [CLS]
+        row = np.concatenate(words)[: max_length - 2].astype(np.int64)
+        ids.append(np.concatenate([cls, row, sep]))
+        word_tokens.append(np.where(places <= len(row), places, NO_TOKEN))
         labels.append(np.array([index[tag] for tag in example.tags]))
-        truncated += len(encoding.ids) > len(kept)
+        truncated += int(lengths.sum()) > len(row)
     return EncodedPart(ids, np.array([len(row) for row in ids]), labels, word_tokens, truncated)
 
 
-def _token_ids(tokenizer: Tokenizer, texts: list[str]) -> list[np.ndarray]:
-    return [np.array(encoding.ids, dtype=np.int64) for encoding in tokenizer.encode_batch(texts, add_special_tokens=False)]
+def _token_ids(tokenizer: LoadedTokenizer, texts: list[str]) -> list[np.ndarray]:
+    encodings = tokenizer.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+    return [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
 
 
 def training_batches(lengths: np.ndarray, batch_size: int, seed: int) -> Iterator[np.ndarray]:

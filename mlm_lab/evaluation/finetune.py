@@ -160,7 +160,7 @@ def _loss(output: torch.Tensor, labels: torch.Tensor, model: FineTuned) -> torch
 
 @torch.no_grad()
 def predict(wrapped: nn.Module, part: EncodedPart, label_names: Sequence[str], fabric: Fabric, pad_id: int) -> list:
-    """Predictions in the order of the examples: class indices, values, or the tags of each word ("" for a word without a token)."""
+    """Predictions in the order of the examples: class indices, values, or the tags of each word ("" for a word that was cut off)."""
     model = wrapped.module
     model.eval()
     predictions: list = [None] * len(part)

@@ -7,6 +7,7 @@ import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from mlm_lab.models.encoder_config import Encoder
+from mlm_lab.tokenizers.loading import LoadedTokenizer
 from mlm_lab.types import Vocabulary
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -14,19 +15,18 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 @pytest.fixture(scope="session")
-def tokenizer() -> Tokenizer:
+def tokenizer() -> LoadedTokenizer:
     """WordPiece over letters: a word has as many sub-tokens as letters, but for a few whole words."""
     pieces = [*SPECIAL, *LETTERS, *("##" + letter for letter in LETTERS), *".,'", "good", "bad", "the", "film", "is", "anna", "berlin"]
     tokenizer = Tokenizer(models.WordPiece({piece: number for number, piece in enumerate(pieces)}, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    return tokenizer
+    return LoadedTokenizer(tokenizer)
 
 
 @pytest.fixture(scope="session")
-def vocabulary(tokenizer: Tokenizer) -> Vocabulary:
-    size = tokenizer.get_vocab_size()
-    return Vocabulary(size, 128, 0, 1, 2, 3, 4, (0, 1, 2, 3, 4), (), "letters")
+def vocabulary(tokenizer: LoadedTokenizer) -> Vocabulary:
+    return tokenizer.vocabulary
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ def names(n: int, seed: int) -> list[TaggedExample]:
 
 
 def run(encoder, data: TaskData, tokenizer, vocabulary, fabric, seed=0, **changes) -> list:
-    train, dev = (encode(data, part, tokenizer, vocabulary, 32) for part in (data.train, data.dev))
+    train, dev = (encode(data, part, tokenizer, 32) for part in (data.train, data.dev))
     model = finetune(copy.deepcopy(encoder), data, train, recipe(**changes), seed, fabric, vocabulary.pad_id, "test")
     return predict(model, dev, data.label_names, fabric, vocabulary.pad_id)
 
@@ -92,7 +92,7 @@ def test_predictions_do_not_depend_on_their_neighbours_in_the_batch(encoder, tok
 def test_feature_based_leaves_the_encoder_as_it_was_and_has_its_width(encoder, tokenizer, vocabulary, fabric):
     """traps.md 32: the last min(4, layers) layers, a BiLSTM of the encoder's width."""
     data = TaskData("tagging", ("O", "B-LOC", "I-LOC", "B-PER", "I-PER"), names(50, 0), names(10, 1))
-    train = encode(data, data.train, tokenizer, vocabulary, 32)
+    train = encode(data, data.train, tokenizer, 32)
     before = copy.deepcopy(encoder.state_dict())
     finetune(encoder, data, train, recipe(feature_based=True, steps=5), 0, fabric, vocabulary.pad_id, "test")
     assert all(torch.equal(before[name], value) for name, value in encoder.state_dict().items())
