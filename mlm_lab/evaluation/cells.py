@@ -12,7 +12,7 @@ import copy
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -85,7 +85,7 @@ def read_cell(folder: Path) -> dict | None:
 def run_cell(
     folder: Path,
     encoded: EncodedTask,
-    make_encoder: Callable[[], torch.nn.Module],
+    encoder: torch.nn.Module,
     recipe: Recipe,
     seed: int,
     fabric: Fabric,
@@ -107,7 +107,7 @@ def run_cell(
     }
     record |= {"train_examples": len(encoded.train), "train_truncated": encoded.train.truncated}
     try:
-        model = finetune(copy.deepcopy(make_encoder()), encoded.data, encoded.train, recipe, seed, fabric, pad_id, title)
+        model = finetune(copy.deepcopy(encoder), encoded.data, encoded.train, recipe, seed, fabric, pad_id, title)
         predictions = {name: predict(model, part, encoded.data.label_names, fabric, pad_id) for name, part in encoded.parts.items()}
     except (Diverged, torch.OutOfMemoryError) as error:
         record |= {"status": "failed", "reason": str(error)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlm_lab.evaluation.spans import Span, entity_scores, extract_spans, to_iob2
@@ -97,6 +97,7 @@ def test_spans_survive_every_scheme(case):
 TAGS = st.sampled_from(["O", "B-X", "I-X", "B-Y", "I-Y"])
 
 
+@settings(deadline=None)  # seqeval imports scikit-learn
 @given(st.lists(st.tuples(TAGS, TAGS), min_size=1, max_size=20))
 def test_iob2_scores_agree_with_seqeval(pairs):
     seqeval = pytest.importorskip("seqeval.metrics")

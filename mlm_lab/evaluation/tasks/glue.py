@@ -7,13 +7,15 @@ none, so its columns have fixed places. QQP's official train file has rows cut i
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 from mlm_lab.errors import UserError, require
 from mlm_lab.evaluation.files import find_file, read_lines, unknown_label
 from mlm_lab.evaluation.settings import Evaluation
+from mlm_lab.evaluation.summary import describe
 from mlm_lab.evaluation.task import SequenceExample, Task, TaskData
 
 
@@ -59,6 +61,7 @@ TABLE = {
 }
 AVERAGED = tuple(name for name in TABLE if name != "wnli")
 """The eight tasks of the GLUE average: BERT (Devlin et al. 2019, section 4.1) leaves WNLI out."""
+AVERAGE_NAME = "average of 8 without wnli"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,3 +191,24 @@ def _from_hub(name: str) -> TaskData:
     dev, *extra = [split for split in data if split.startswith("validation")]
     parts = {split.removeprefix("validation_"): examples(split) for split in extra}
     return TaskData("classification" if row.labels else "regression", row.labels, examples("train"), examples(dev), extra=parts)
+
+
+def average(results: Mapping[str, Mapping[str, dict]]) -> dict | None:
+    """The GLUE average over the eight tasks: a task's metrics first, MNLI matched and mismatched as one task; then the tasks.
+
+    None unless every task, MNLI mismatched among them, has a number for the same seeds.
+
+    Args:
+        results: task -> metric -> numbers of all seeds (evaluation/summary.py).
+    """
+    wanted = [
+        (name, [*TABLE[name].metrics, *(f"{part}/{m}" for part, _ in TABLE[name].extra for m in TABLE[name].metrics)]) for name in AVERAGED
+    ]
+    if any(metric not in results.get(name, {}) for name, metrics in wanted for metric in metrics):
+        return None
+    entries = [[results[name][metric] for metric in metrics] for name, metrics in wanted]
+    seeds = entries[0][0]["seeds"]
+    if any(entry["seeds"] != seeds or None in entry["values"] for task in entries for entry in task):
+        return None
+    values = [fmean(fmean(entry["values"][i] for entry in task) for task in entries) for i in range(len(seeds))]
+    return {**describe(values), "seeds": seeds}

@@ -1,0 +1,135 @@
+"""The evaluate stage: what the pretrained encoder is worth on labelled tasks, beside the same encoder from random weights.
+
+    weights of the run ──┐
+    random weights ──────┴─> for each task and seed: fine-tune, predict, score (only the cells that are missing) -> summary.json, table
+
+On the first process only; fine-tuning fits on one device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from mlm_lab import console
+from mlm_lab.evaluation import summary
+from mlm_lab.evaluation.cells import STARTS, EncodedTask, read_cell, run_cell
+from mlm_lab.evaluation.tasks import glue
+from mlm_lab.ranks import is_main_process
+
+if TYPE_CHECKING:
+    import torch
+    from lightning.fabric import Fabric
+
+    from mlm_lab.config import RunConfig
+    from mlm_lab.evaluation.task import Task
+    from mlm_lab.run_folder import RunFolder
+    from mlm_lab.tokenizers.loading import LoadedTokenizer
+
+
+def check(config: RunConfig) -> None:
+    """Refuse, before anything is prepared, a task whose files are missing. Raises UserError."""
+    for task in config.tasks.values():
+        task.check(config.evaluation)
+
+
+def run(config: RunConfig, folder: RunFolder) -> None:
+    """Run the missing cells of every task, record them in summary.json and show the table.
+
+    Raises:
+        UserError: the run has no weights, a task's files cannot be read.
+    """
+    if not config.tasks or not is_main_process():
+        return
+    console.heading("evaluate")
+    check(config)
+    cells = Cells(config, folder)
+    results = {}
+    for task in config.tasks.values():
+        results[task.name] = cells.run_task(task)
+        folder.update_summary(evaluation={task.name: results[task.name]})
+    if (average := glue.average(results)) is not None:
+        results["glue"] = {glue.AVERAGE_NAME: average}
+        folder.update_summary(evaluation={"glue": results["glue"]})
+    show(results)
+
+
+class Cells:
+    """The cells of one run. Weights, tokenizer and device are made when the first missing cell asks for them."""
+
+    def __init__(self, config: RunConfig, folder: RunFolder):
+        self.config, self.folder = config, folder
+        self._encoders: dict[str, torch.nn.Module] = {}
+        self._tokenizer: LoadedTokenizer | None = None
+        self._fabric: Fabric | None = None
+
+    def run_task(self, task: Task) -> dict[str, dict]:
+        """metric -> the numbers of all seeds."""
+        evaluation, first_seed = self.config.evaluation, self.config.seeds.finetune
+        seeds = range(first_seed, first_seed + evaluation.seeds)
+        starts = STARTS if evaluation.floor else STARTS[:1]
+        places = {(start, seed): self._place(task, seed) / start for start in starts for seed in seeds}
+        records = {cell: read_cell(place) for cell, place in places.items()}
+        data = task.load(evaluation, self.config.cache_dir)
+        for note in data.notes:
+            console.say(f"{task.name}: {note}")
+        if None in records.values():
+            encoded = EncodedTask.of(task, data, evaluation, self.tokenizer, self.config.max_length, first_seed)
+            for (start, seed), place in places.items():
+                if records[start, seed] is None:
+                    records[start, seed] = self._run(encoded, start, seed, place)
+        by_start = {start: {seed: records[start, seed] for seed in seeds} for start in starts}
+        return summary.summarise(by_start["pretrained"], by_start.get("floor", {}), task.baselines(data))
+
+    def _place(self, task: Task, seed: int):
+        from mlm_lab.config import evaluation_key
+
+        return self.folder.evaluation_folder(task.name, seed, evaluation_key(self.config, task.name, seed))
+
+    def _run(self, encoded: EncodedTask, start: str, seed: int, place) -> dict:
+        encoder = self.encoder(start)
+        recipe = encoded.recipe(self.config.evaluation, start, encoder.hidden_size)
+        title = f"{encoded.task.name}, {'pretrained' if start == 'pretrained' else 'random start'}, seed {seed}"
+        record = run_cell(place, encoded, encoder, recipe, seed, self.fabric, self.tokenizer.vocabulary.pad_id, title)
+        if record["status"] == "failed":
+            console.warn(f"{title}: failed: {record['reason']}")
+        return record
+
+    @property
+    def tokenizer(self) -> LoadedTokenizer:
+        if self._tokenizer is None:
+            from mlm_lab.tokenizers.loading import load
+
+            self._tokenizer = load(self.folder.path)
+        return self._tokenizer
+
+    def encoder(self, start: str) -> torch.nn.Module:
+        """pretrained: the run's weights; floor: the random weights that the run itself started from."""
+        if start not in self._encoders:
+            from mlm_lab.training.weights import fresh_module, load_module
+
+            vocabulary = self.tokenizer.vocabulary
+            if start == "pretrained":
+                self._encoders[start] = load_module(self.folder.path, self.config, vocabulary).encoder
+            else:
+                self._encoders[start] = fresh_module(self.config, vocabulary).encoder
+        return self._encoders[start]
+
+    @property
+    def fabric(self) -> Fabric:
+        """One device, in the precision of pretraining."""
+        if self._fabric is None:
+            from lightning.fabric import Fabric
+
+            from mlm_lab.training.trainer import resolve_precision
+
+            self._fabric = Fabric(accelerator=self.config.trainer.accelerator, devices=1, precision=resolve_precision(self.config.trainer))
+        return self._fabric
+
+
+def show(results: Mapping[str, Mapping[str, dict]]) -> None:
+    """The table of results, and what to be careful about."""
+    console.table("evaluation", summary.COLUMNS, summary.table_rows(results), note=summary.NOTE)
+    for task, metrics in results.items():
+        for line in summary.flags(task, metrics):
+            console.warn(line)
