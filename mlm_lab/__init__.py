@@ -1,22 +1,25 @@
 """Pretrain encoders, vary the objective and its masking, and compare what comes out.
 
-`from mlm_lab import compose, run`: `run(compose(["objective.mask_ratio=0.4"]))` does what `python -m mlm_lab objective.mask_ratio=0.4` does.
+from mlm_lab import compose, run
+summary = run(compose(["objective.mask_ratio=0.4"]))        what `python -m mlm_lab objective.mask_ratio=0.4` does
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mlm_lab.config import RunConfig, compose, run
+    from mlm_lab.config import compose
+    from mlm_lab.run_config import RunConfig
+    from mlm_lab.runner import run
 
 __all__ = ["RunConfig", "compose", "run"]
+_HOMES = {"RunConfig": "mlm_lab.run_config", "compose": "mlm_lab.config", "run": "mlm_lab.runner"}
 
 
 def __getattr__(name: str) -> object:
-    """Import Hydra only when one of the three is asked for: importing a part of mlm_lab stays cheap."""
-    if name in __all__:
-        from mlm_lab import config
-
-        return getattr(config, name)
+    """Import the three only when they are asked for: importing a part of mlm_lab stays cheap."""
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'mlm_lab' has no attribute {name!r}")

@@ -1,0 +1,137 @@
+"""`python -m mlm_lab`: one run, or with -m several. What a user can mend is told in a few lines on stderr, with exit code 2."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from mlm_lab.errors import Interrupted, UserError
+from mlm_lab.ranks import is_main_process
+
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM}
+"""What the operating system says about a disk that a user has to see to."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Do what the command line says. Returns the exit code: 0, 2 for a mistake of the user's, 130 for Ctrl-C, 143 for SIGTERM."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _dispatch(words)
+    except UserError as error:
+        return _tell(str(error), error.exit_code)
+    except Interrupted as error:
+        return _tell(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        return _tell("interrupted (Ctrl-C)", 130)
+    except BrokenPipeError:  # `... | head`: the reader has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except OSError as error:
+        if error.errno not in _DISK:
+            raise
+        return _tell(f"{error.strerror}\n  where:   {error.filename or 'unknown'}", 2)
+
+
+def _dispatch(words: list[str]) -> int:
+    options = _parse_options(words)
+    if options.help is not None:
+        from mlm_lab import config, help
+
+        folders = [config.conf_dir(), *([Path(options.config_dir)] if options.config_dir else [])]
+        print(help.option(folders, options.help) if options.help else help.overview(folders))
+        return 0
+    if options.cfg:
+        import yaml
+
+        from mlm_lab.config import compose_values
+
+        print(yaml.safe_dump(compose_values(options.overrides, options.config_dir), sort_keys=False, allow_unicode=True), end="")
+        return 0
+    _catch_sigterm()
+    if options.multirun:
+        return _multirun(options)
+    _run(options.overrides, options.config_dir)
+    return 0
+
+
+def _parse_options(words: list[str]) -> argparse.Namespace:
+    parser = _Parser(prog="python -m mlm_lab", add_help=False, allow_abbrev=False)
+    parser.add_argument("--help", "-h", nargs="?", const="", default=None)
+    parser.add_argument("--cfg", "-c", choices=["job"])
+    parser.add_argument("--config-dir", "-cd")
+    parser.add_argument("--multirun", "-m", action="store_true")
+    parser.add_argument("overrides", nargs="*")
+    return parser.parse_intermixed_args(words)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:
+        raise UserError(message, fix="python -m mlm_lab --help")
+
+
+def _run(overrides: Sequence[str], config_dir: str | None) -> None:
+    from mlm_lab.config import compose
+
+    config = compose(overrides, config_dir)
+    from mlm_lab.runner import run
+
+    run(config)
+
+
+def _multirun(options: argparse.Namespace) -> int:
+    """Hand the points to Hydra's launcher (basic, joblib, submitit). One point is checked first; Hydra's own files go under output_dir."""
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # let what a run raises come through to main()
+    from mlm_lab import config
+
+    values = config.compose_values(config.first_values(options.overrides), options.config_dir)
+    config.instantiate(values)
+    own = [word for word in options.overrides if word.lstrip("+~").startswith("hydra")]
+    places = ["hydra.run.dir=.", f"hydra.sweep.dir={values['output_dir']}/multirun/${{now:%Y-%m-%d_%H-%M-%S}}"]
+    quiet = ["hydra.output_subdir=null", "hydra/job_logging=none", "hydra/hydra_logging=none", "hydra.job.name=mlm_lab"]
+    words = config.normalise(options.overrides, options.config_dir, for_hydra=True)
+    where = ["--config-dir", options.config_dir] if options.config_dir else []
+    sys.argv = [sys.argv[0], "--multirun", *where, *places, *quiet, *own, *words]
+    import hydra
+
+    hydra.main(version_base="1.3", config_path=str(config.conf_dir()), config_name="config")(_job)()
+    return 0
+
+
+def _job(_: object) -> None:
+    """One point of a multirun. Hydra has composed a config of its own; ours is composed from the same words, with our checks."""
+    from hydra.core.hydra_config import HydraConfig
+
+    settings = HydraConfig.get()
+    extra = [source.path for source in settings.runtime.config_sources if source.provider == "command-line"]
+    words = [word.lstrip("+").replace("arm@_global_=", "arm=") for word in settings.overrides.task]
+    _run(words, extra[0] if extra else None)
+
+
+def _catch_sigterm() -> None:
+    """SIGTERM outside the training loop ends the run as Ctrl-C does, so that its status is recorded."""
+    owner = os.getpid()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if os.getpid() == owner:
+            raise Interrupted(128 + number)
+        signal.signal(number, signal.SIG_DFL)  # a forked worker that is told to go just goes
+        os.kill(os.getpid(), number)
+
+    signal.signal(signal.SIGTERM, stop)
+
+
+def _tell(message: str, exit_code: int) -> int:
+    if is_main_process():
+        sys.stdout.flush()
+        print(message if exit_code != 2 else f"error: {message}", file=sys.stderr)
+    return exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

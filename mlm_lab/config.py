@@ -1,0 +1,335 @@
+"""From a command line to a checked, frozen `RunConfig`. The one place, with __main__, that knows Hydra.
+
+    overrides -> parse            every unreadable one at once
+              -> compose          Hydra puts the YAML files together; wrong options and unknown keys all at once; imports nothing of ours
+              -> instantiate      each _target_ as its frozen dataclass; wrong types and ranges all at once
+
+Hydra and OmegaConf are imported when something is composed: a part that only names `RunConfig` does not pay for them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mlm_lab.errors import InvalidFields, Problem, UserError
+from mlm_lab.leaves import build
+from mlm_lab.run_config import RunConfig, Seeds, config_hash, evaluation_key, store_key, to_dict, to_yaml
+
+if TYPE_CHECKING:
+    from hydra.core.config_loader import ConfigLoader
+    from hydra.core.override_parser.types import Override
+    from omegaconf import DictConfig
+
+__all__ = ["RunConfig", "Seeds", "compose", "config_hash", "evaluation_key", "instantiate", "load", "store_key", "to_dict", "to_yaml"]
+
+BUDGETS = ("steps", "tokens", "flops", "hours")
+LISTED = 8
+"""Mistakes of a kind that are listed one by one: an error is a few lines."""
+
+
+def compose(overrides: Sequence[str] = (), config_dir: Path | str | None = None) -> RunConfig:
+    """The checked config of these overrides ("objective.mask_ratio=0.4", "+experiment=quickstart").
+
+    config_dir: a folder with further options (config_dir/model/mine.yaml), laid out like conf/.
+    Raises:
+        UserError: every mistake of a kind at once: unreadable overrides; unknown options and keys; wrong types and ranges.
+    """
+    return instantiate(compose_values(overrides, config_dir), normalise(overrides, config_dir))
+
+
+def instantiate(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> RunConfig:
+    """The config of composed values. Imports the components that they name.
+
+    Raises:
+        InvalidFields: every value of a wrong type or out of range, with its whole path.
+    """
+    problems: list[Problem] = []
+    tasks = {name: build(task, f"task.{name}", problems) for name, task in values.get("task", {}).items()}
+    root = {name: value for name, value in values.items() if name != "task"}
+    config = build({**root, "tasks": tasks, "overrides": tuple(overrides)}, "", problems, cls=RunConfig)
+    if problems:
+        raise InvalidFields(problems)
+    return config
+
+
+def load(folder: Path) -> RunConfig:
+    """The config that a run folder keeps."""
+    import yaml
+
+    return instantiate(yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8")))
+
+
+def conf_dir() -> Path:
+    """The YAML files: packaged as mlm_lab/conf in a wheel, conf/ beside the package in a checkout."""
+    packaged = Path(__file__).parent / "conf"
+    return packaged if packaged.is_dir() else Path(__file__).resolve().parents[1] / "conf"
+
+
+def compose_values(overrides: Sequence[str] = (), config_dir: Path | str | None = None) -> dict[str, Any]:
+    """The composed values, interpolations resolved, before any class is looked at.
+
+    Raises:
+        UserError: overrides that cannot be read, unknown options, unknown keys.
+    """
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        config = _Composition(overrides, config_dir).config
+        return OmegaConf.to_container(config, resolve=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        lines = [line.strip() for line in str(error.__cause__ or error).splitlines() if line.strip()]
+        raise UserError("The config cannot be composed: " + "\n  ".join(lines[:6])) from error
+
+
+def normalise(overrides: Sequence[str], config_dir: Path | str | None = None, *, for_hydra: bool = False) -> list[str]:
+    """The overrides as they are recorded: without Hydra's own words, and spelt in one way.
+
+    for_hydra: spelt so that Hydra's own multirun takes them (a key that an open mapping does not hold yet needs its `++`).
+    """
+    options = _Options(_make_loader(config_dir))
+    words = []
+    for override in _parse(overrides):
+        if override.is_hydra_override():
+            continue
+        value = override.input_line.partition("=")[2]
+        if not options.is_group(override.key_or_group):
+            words.append(f"{'++' if for_hydra else ''}{override.key_or_group}={value}")
+        elif for_hydra or override.key_or_group == "experiment":
+            words.append(options.word(override.key_or_group, re.sub(r"\bnull\b", "none", value)))
+        else:
+            words.append(f"{override.key_or_group}={value}")
+    return words
+
+
+def first_values(overrides: Sequence[str]) -> list[str]:
+    """The overrides of a multirun with the first of several values: one point of it, to check before any runs."""
+    from hydra.core.override_parser.types import ValueType
+
+    words = []
+    for override in _parse(overrides):
+        if override.is_sweep_override() and override.value_type != ValueType.GLOB_CHOICE_SWEEP:
+            words.append(f"{override.input_line.partition('=')[0]}={next(iter(override.sweep_string_iterator()))}")
+        else:
+            words.append(override.input_line)
+    return words
+
+
+class _Options:
+    """The groups of conf/ and the options in each."""
+
+    def __init__(self, loader: ConfigLoader):
+        self._loader = loader
+        self.groups = [name for name in loader.list_groups("") if name != "hydra"]
+
+    def is_group(self, key: str) -> bool:
+        return key in self.groups and key != "task"
+
+    def of(self, group: str) -> list[str]:
+        return self._loader.get_group_options(group)
+
+    def word(self, group: str, option: str) -> str:
+        """The choice in Hydra's spelling. Experiments are not in the defaults list and are added; an arm is added after them, because
+        what is under test goes before the experiment's own choice."""
+        return {"experiment": f"+experiment={option}", "arm": f"+arm@_global_={option}"}.get(group, f"{group}={option}")
+
+
+class _Composition:
+    """One composition of the YAML files and the overrides. `config` is the result; the mistakes on the way are told together."""
+
+    def __init__(self, overrides: Sequence[str], config_dir: Path | str | None):
+        self._loader = _make_loader(config_dir)
+        self._options = _Options(self._loader)
+        self._mistakes: list[str] = []
+        self._misnamed: set[str] = set()  # groups whose option is unknown: nobody can say which keys it would have
+        parsed = [override for override in _parse(overrides) if not override.is_hydra_override()]
+        self._values = [override for override in parsed if not self._options.is_group(override.key_or_group)]
+        words = self._choose([override for override in parsed if self._options.is_group(override.key_or_group)])
+        without_tasks = self._load(words)
+        tasks = self._tasks(without_tasks)
+        task_words = [f"+task@task.{name}={option}" for name, option in tasks.items()]
+        self.config = self._load([*task_words, *words]) if tasks else without_tasks
+        self._known = self._known_keys(task_words)
+        del self.config["hydra"]
+        for name in set(self.config.get("task") or {}) - set(tasks):
+            del self.config.task[name]  # what an experiment sets for a task that this run leaves out
+        self._find_unknown_keys(tasks)
+        _refuse("Not in the config", self._mistakes, "python -m mlm_lab --help shows every group, option and key")
+        self._settle_budget()
+        for override in self._values:
+            self._set(override.key_or_group, override.value())
+        for name, option in tasks.items():
+            if option == "own":
+                self._set(f"task.{name}.name", name)
+
+    def _load(self, words: list[str]) -> DictConfig:
+        from hydra.types import RunMode
+        from omegaconf import OmegaConf
+
+        config = self._loader.load_configuration("config", words, RunMode.RUN, from_shell=False)
+        OmegaConf.set_struct(config, False)
+        return config
+
+    def _set(self, key: str, value: object) -> None:
+        from omegaconf import OmegaConf
+
+        OmegaConf.update(self.config, key, value, merge=True, force_add=True)
+
+    def _choose(self, overrides: list[Override]) -> list[str]:
+        """The groups' options in Hydra's spelling, arms last."""
+        chosen: dict[str, list[str]] = {}
+        for override in overrides:
+            group, options = override.key_or_group, self._options.of(override.key_or_group)
+            given = override.value() if isinstance(override.value(), list) else [override.value()]
+            names = ["none" if name is None and "none" in options else name for name in given]
+            unknown = [name for name in names if override.is_delete() or override.is_sweep_override() or name not in options]
+            if unknown:
+                self._misnamed.add(group)
+                several = override.is_sweep_override()
+                why = "several options need -m" if several else f"no such option{_suggest(str(unknown[0]), options)} ({', '.join(options)})"
+                self._mistakes.append(f"{override.input_line}: {why}")
+            else:
+                chosen[group] = [*chosen.get(group, []), *names] if group == "experiment" else names[-1:]
+        arms = chosen.pop("arm", [])
+        return [self._options.word(group, name) for group, names in [*chosen.items(), ("arm", arms)] for name in names]
+
+    def _tasks(self, config: DictConfig) -> dict[str, str]:
+        """evaluation.tasks: name -> its file in conf/task. A name of evaluation.files without one is the user's own task."""
+        evaluation = config.get("evaluation") or {}
+        names, files = evaluation.get("tasks") or [], set(evaluation.get("files") or {})
+        for override in self._values:
+            key, value = override.key_or_group, override.value()
+            names = value if key == "evaluation.tasks" and not override.is_sweep_override() else names
+            files |= set(value) if key == "evaluation.files" and isinstance(value, dict) else set()
+            files |= {key.split(".")[2]} if key.startswith("evaluation.files.") else set()
+        known = [name for name in self._options.of("task") if name != "own"] if "task" in self._options.groups else []
+        tasks = {}
+        for name in map(str, [names] if isinstance(names, str) else names or []):
+            if name in known or (name in files and name.isidentifier()):
+                tasks[name] = name if name in known else "own"
+            else:
+                own = "; your own: evaluation.files.NAME=PATH" if name not in files else "; a name has letters, digits and _ only"
+                near = _suggest(name, [*known, *files])
+                self._mistakes.append(f"evaluation.tasks: no such task as {name}{near} ({', '.join(known)}{own})")
+        return tasks
+
+    def _known_keys(self, task_words: list[str]) -> dict[str, Any]:
+        """The keys that the chosen options have. An experiment and an arm only set keys, so they are left out here."""
+        from omegaconf import OmegaConf
+
+        choices = self.config.hydra.runtime.choices
+        setters = [name for name in choices if name.partition("@")[0] in ("experiment", "arm") and choices[name] is not None]
+        groups = [name for name in choices if self._options.is_group(name) and name not in ("experiment", "arm")]
+        words = [f"{name}={choices[name]}" for name in groups if choices[name] is not None]
+        known = OmegaConf.to_container(self._load([*task_words, *words]) if setters else self.config, resolve=False)
+        del known["hydra"]
+        return known
+
+    def _find_unknown_keys(self, tasks: Mapping[str, str]) -> None:
+        from omegaconf import OmegaConf
+
+        every = list(_dotted(self._known))
+        for override in self._values:
+            key, first = override.key_or_group, override.key_or_group.partition(".")[0]
+            if first in self._misnamed:
+                continue
+            if key.startswith("task.") and key.split(".")[1] not in tasks:
+                self._mistakes.append(f"{override.input_line}: {key.split('.')[1]} is not in evaluation.tasks")
+            elif override.is_delete() or override.package is not None or not _holds(self._known, key.split(".")):
+                near = _suggest_key(key, [*every, *self._options.groups])
+                self._mistakes.append(f"{override.input_line}: no such key{near}")
+            elif override.is_sweep_override():
+                self._mistakes.append(f"{override.input_line}: several values need -m; a list is [a,b]")
+        set_by_files = _dotted(OmegaConf.to_container(self.config, resolve=False))
+        unknown = [key for key in set_by_files if not _holds(self._known, key.split("."))]
+        outermost = [key for key in unknown if not any(key.startswith(f"{other}.") for other in unknown)]
+        self._mistakes += [f"{key}, set by the experiment or arm: no such key{_suggest_key(key, every)}" for key in outermost]
+
+    def _settle_budget(self) -> None:
+        """One budget given on the command line, or by an experiment, replaces the inherited one."""
+        given = {override.key_or_group: override.value() for override in self._values}
+        named = [name for name in BUDGETS if given.get(f"budget.{name}") is not None]
+        if len(named) > 1:
+            words = " ".join(f"budget.{name}={given[f'budget.{name}']}" for name in named)
+            raise UserError("Two budgets are given", given=words, allowed="exactly one of " + ", ".join(f"budget.{n}" for n in BUDGETS))
+        budget, inherited = self.config.get("budget") or {}, self._known.get("budget") or {}
+        changed = [name for name in BUDGETS if budget.get(name) is not None and budget[name] != inherited.get(name)]
+        chosen = named or (changed if len(changed) == 1 else [])
+        for name in BUDGETS:
+            if chosen and name not in chosen and name in budget:
+                self._set(f"budget.{name}", None)
+
+
+def _make_loader(config_dir: Path | str | None) -> ConfigLoader:
+    """Hydra's loader over conf/ and config_dir, without Hydra's global state: a job of a multirun may compose too."""
+    from hydra import version
+    from hydra._internal.config_loader_impl import ConfigLoaderImpl
+    from hydra._internal.utils import create_config_search_path
+    from hydra.core.utils import setup_globals
+
+    version.setbase("1.3")
+    setup_globals()
+    path = create_config_search_path(str(conf_dir()))
+    if config_dir is not None:
+        if not Path(config_dir).is_dir():
+            raise UserError("--config-dir: there is no such folder", given=config_dir)
+        path.prepend("command-line", f"file://{Path(config_dir).resolve()}", "schema")
+    return ConfigLoaderImpl(path)
+
+
+def _parse(overrides: Iterable[str]) -> list[Override]:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    parser, parsed, unreadable = OverridesParser.create(), [], []
+    for text in overrides:
+        try:
+            parsed.append(parser.parse_override(text))
+        except HydraException as error:
+            reason = "" if "=" not in text else f": {str(error).splitlines()[0]}"
+            unreadable.append(f"{text}{reason}")
+    hint = "key=value; a value with blanks, commas, brackets or other signs in two quotes: 'data.files=\"a (b).txt\"'"
+    _refuse("These words cannot be read", unreadable, hint)
+    return parsed
+
+
+def _refuse(problem: str, mistakes: list[str], fix: str | None = None) -> None:
+    """Raise all of them in one error, if there are any."""
+    if not mistakes:
+        return
+    rest = [f"... and {len(mistakes) - LISTED} more"] if len(mistakes) > LISTED else []
+    raise UserError("\n  ".join([f"{problem}:", *mistakes[:LISTED], *rest]), fix=fix)
+
+
+def _suggest(word: str, among: Iterable[str]) -> str:
+    near = get_close_matches(word, list(among), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _suggest_key(key: str, every: list[str]) -> str:
+    """The nearest key: the whole path, or the same last word elsewhere (mask_ratio for objective.mask_ratio)."""
+    same = [other for other in every if other.rpartition(".")[2] == key.rpartition(".")[2]]
+    return f"; did you mean {same[0]}?" if same else _suggest(key, every)
+
+
+def _dotted(values: Mapping[str, Any], prefix: str = "") -> Iterable[str]:
+    for name, value in values.items():
+        yield f"{prefix}{name}"
+        if isinstance(value, Mapping):
+            yield from _dotted(value, f"{prefix}{name}.")
+
+
+def _holds(values: object, parts: list[str]) -> bool:
+    """Whether the key exists, or lies in a mapping that is open (empty in its YAML file, such as evaluation.files)."""
+    for part in parts:
+        if values == {} and isinstance(values, dict):
+            return True
+        if not isinstance(values, Mapping) or part not in values:
+            return False
+        values = values[part]
+    return True

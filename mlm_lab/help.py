@@ -1,0 +1,120 @@
+"""The text of --help, read from the YAML files and the classes' docstrings, so that it cannot disagree with them.
+
+--help                 groups with their options, experiments, keys of the root
+--help GROUP[=OPTION]  the option's keys, with their defaults and what they mean
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator
+from dataclasses import fields
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from mlm_lab.errors import UserError
+from mlm_lab.leaves import find_class
+
+USAGE = """python -m mlm_lab [group=option] [key=value] [+experiment=NAME]     prepare, pretrain, evaluate
+
+  --help [GROUP[=OPTION]]   this text; or the keys of an option
+  --cfg job                 print the composed config and stop
+  --config-dir DIR          a folder with your own options, laid out like conf/ (DIR/model/mine.yaml)
+  -m                        run every combination of values: -m seed=0,1,2 objective.mask_ratio=0.15,0.4
+
+The same command again resumes an interrupted run, or shows a finished one.
+Sizes may be written 10_000_000 or 1e7. Quote what the shell would read: 'objective.replace_mix=[1,0,0]'.
+"""
+
+
+def overview(folders: list[Path]) -> str:
+    """Everything that can be chosen, a line each."""
+    root = folders[0] / "config.yaml"
+    defaults = _defaults(root)
+    lines = [USAGE, "Groups (* is the default)"]
+    for group, default in defaults.items():
+        lines += ["", f"{group}="]
+        lines += _entries(folders, group, default)
+    lines += ["", "+experiment=", *_entries(folders, "experiment", None)]
+    lines += ["", "evaluation.tasks=[...]", *(line for line in _entries(folders, "task", None))]
+    lines += ["", "Keys (--help GROUP shows those of a group)", ""]
+    lines += _root_keys(root)
+    return "\n".join(lines)
+
+
+def option(folders: list[Path], word: str) -> str:
+    """The keys of one option: name, default, meaning.
+
+    Raises:
+        UserError: there is no such group or option.
+    """
+    import yaml
+
+    group, _, name = word.lstrip("+").partition("=")
+    defaults = _defaults(folders[0] / "config.yaml")
+    name = name or defaults.get(group) or ""
+    found = [path for folder in folders for path in folder.glob(f"{group}/{name}.yaml")]
+    if not found:
+        groups = [path.name for path in sorted(folders[0].iterdir()) if path.is_dir()]
+        options = sorted(path.stem for folder in folders for path in folder.glob(f"{group}/*.yaml")) if group in groups else groups
+        raise UserError("--help: there is no such option", given=word, allowed=", ".join(options))
+    values = yaml.safe_load(found[0].read_text(encoding="utf-8")) or {}
+    lines = [f"{group}={name}  {_header(found[0])}", ""]
+    if "_target_" not in values:
+        return "\n".join([*lines, found[0].read_text(encoding="utf-8")])
+    prefix = f"task.{name}" if group == "task" else group
+    meaning = dict(field_docs(find_class(values["_target_"], group)))
+    for key, value in values.items():
+        if key != "_target_":
+            lines.append(f"{prefix}.{key}={_word(value)}")
+            lines += textwrap.wrap(meaning.get(key, ""), 116, initial_indent="    ", subsequent_indent="    ")
+    return "\n".join(lines)
+
+
+def field_docs(cls: type) -> Iterator[tuple[str, str]]:
+    """(field, the docstring under it), base classes first."""
+    names = {field.name for field in fields(cls)}
+    for base in reversed(cls.__mro__[:-1]):
+        body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0].body
+        for statement, after in pairwise(body):
+            is_field = isinstance(statement, ast.AnnAssign) and statement.target.id in names
+            if is_field and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) and isinstance(after.value.value, str):
+                yield statement.target.id, " ".join(after.value.value.split())
+
+
+def _defaults(root: Path) -> dict[str, str | None]:
+    import yaml
+
+    entries = yaml.safe_load(root.read_text(encoding="utf-8"))["defaults"]
+    return {group: name for entry in entries if isinstance(entry, dict) for group, name in entry.items()}
+
+
+def _entries(folders: list[Path], group: str, default: str | None) -> list[str]:
+    found = sorted({path for folder in folders for path in folder.glob(f"{group}/*.yaml")})
+    width = max((len(path.stem) for path in found), default=0)
+    return [f"  {'*' if path.stem == default else ' '} {path.stem:{width}}  {_header(path)}" for path in found] or ["    (none)"]
+
+
+def _header(path: Path) -> str:
+    """The first comment of the file that is not an instruction to Hydra: what the option is."""
+    with path.open(encoding="utf-8") as lines:
+        comments = (line[1:].strip() for line in lines if line.startswith("#"))
+        return next((text for text in comments if not text.startswith("@package")), "")
+
+
+def _root_keys(root: Path) -> list[str]:
+    """The keys of config.yaml with their comments, as they stand there."""
+    text = root.read_text(encoding="utf-8")
+    body = text[text.index("\nmax_length") :].strip("\n")
+    return [f"  {line}" for line in body.splitlines() if line.strip() and "_target_" not in line]
+
+
+def _word(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "[" + ",".join(map(_word, value)) + "]" if isinstance(value, list) else str(value)

@@ -1,0 +1,168 @@
+"""What a run is, and what names its results: `RunConfig`, its one serialisation, and the hashes of what determines each stage's result.
+
+token store <- pretraining run <- evaluation (task x protocol x seed)
+store_key      config_hash        evaluation_key
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from mlm_lab.errors import require
+
+_STAGES = Path(__file__).parent / "stages"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seeds:
+    """What is random, each with its own seed."""
+
+    init: int
+    """Initial weights."""
+    order: int
+    """Order of the examples in each epoch."""
+    corruption: int
+    """Which positions are masked, and by what."""
+    finetune: int
+    """First of the fine-tuning seeds (heads, order, dropout)."""
+
+    def __post_init__(self) -> None:
+        require(*((name, value, 0 <= value < 2**63, "at least 0") for name, value in vars(self).items()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """A run. Each group's choice is here as the frozen dataclass that its `_target_` names; `stages` build what they describe."""
+
+    objective: Any
+    """What is predicted, from what."""
+    data: Any
+    """The corpus."""
+    tokenizer: Any
+    """How text becomes ids."""
+    model: Any
+    """Layers and widths."""
+    optim: Any
+    """Optimiser."""
+    schedule: Any
+    """Learning rate over the budget."""
+    trainer: Any
+    """Device, precision, strategy."""
+    evaluation: Any
+    """Which tasks, and how encoders are fine-tuned on them."""
+    logger: Any
+    """Where metrics go."""
+    budget: Any
+    """How long pretraining goes on."""
+    validation: Any
+    """When held-out loss is measured, and on how much."""
+    checkpoint: Any
+    """When checkpoints are written, and how many are kept."""
+    max_length: int
+    """Tokens of a row, special tokens included."""
+    batch_size: int
+    """Sequences of an optimiser step, over all ranks."""
+    seed: int
+    """What the four seeds are unless they are set apart."""
+    seeds: Seeds
+    stages: tuple[str, ...]
+    """What to do, in this order: names of mlm_lab/stages."""
+    pretrained: str | None
+    """A run folder or a Hugging Face folder to start from."""
+    study: str | None
+    """The question that the run belongs to."""
+    tags: tuple[str, ...]
+    """Free words to find the run by."""
+    output_dir: Path
+    """Parent of the run folders."""
+    cache_dir: Path
+    """Corpora, tokenizers and token stores, shared by all runs."""
+    tasks: dict[str, Any]
+    """evaluation.tasks, each with its settings (task.NAME.key on the command line)."""
+    overrides: tuple[str, ...] = field(default=(), compare=False)
+    """The command line that it was composed from."""
+
+    def __post_init__(self) -> None:
+        stages = sorted(path.stem for path in _STAGES.glob("[a-z]*.py"))
+        groups = ("objective", "data", "tokenizer", "model", "optim", "schedule", "trainer", "evaluation", "logger")
+        known = bool(self.stages) and set(self.stages) <= set(stages)
+        require(
+            *((name, getattr(self, name), is_dataclass(getattr(self, name)), "an option with a _target_") for name in groups),
+            ("max_length", self.max_length, self.max_length >= 8, "at least 8"),
+            ("batch_size", self.batch_size, self.batch_size >= 1, "at least 1"),
+            ("seed", self.seed, 0 <= self.seed < 2**63, "at least 0"),
+            ("stages", list(self.stages), known, "a list of " + ", ".join(stages)),
+        )
+
+
+TRAINER_KEYS = ("compile",)
+"""What of the trainer decides the result, besides the resolved precision. Devices, strategy, micro-batches and workers only change how the
+sums are rounded; they are recorded, not hashed."""
+EVALUATION_LEFT_OUT = ("tasks", "seeds", "data_dir", "files")
+"""What of the evaluation names cells or places and does not change what is in a cell."""
+
+
+def to_dict(config: object) -> Any:
+    """The config as plain values: dataclasses as mappings with their `_target_`, paths as text, tuples as lists; tasks under "task"."""
+    if isinstance(config, RunConfig):
+        values = {f.name: to_dict(getattr(config, f.name)) for f in fields(config) if f.name not in ("tasks", "overrides")}
+        return {**values, "task": to_dict(config.tasks)}
+    if is_dataclass(config):
+        target = {} if isinstance(config, Seeds) else {"_target_": f"{type(config).__module__}.{type(config).__qualname__}"}
+        return {**target, **{f.name: to_dict(getattr(config, f.name)) for f in fields(config)}}
+    if isinstance(config, Mapping):
+        return {name: to_dict(value) for name, value in config.items()}
+    if isinstance(config, list | tuple):
+        return [to_dict(value) for value in config]
+    return str(config) if isinstance(config, Path) else config
+
+
+def to_yaml(config: RunConfig) -> str:
+    """The text of a run folder's config.yaml."""
+    import yaml
+
+    return yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True, width=140)
+
+
+def config_hash(config: RunConfig) -> str:
+    """64 hexadecimal digits of what determines the pretrained weights and the metrics recorded with them; names the run folder.
+
+    Left out, and recorded in the run folder: output_dir, cache_dir, logger, study, tags, stages, checkpoint, evaluation and tasks,
+    seeds.finetune, and of the trainer all but compile and the precision that `auto` resolves to on this machine.
+    """
+    from mlm_lab.training.trainer import resolve_precision
+
+    values = to_dict(config)
+    kept = {name: values[name] for name in ("objective", "model", "optim", "schedule", "budget", "validation", "max_length", "batch_size")}
+    kept["seeds"] = {name: value for name, value in values["seeds"].items() if name != "finetune"}
+    kept["trainer"] = {"precision": resolve_precision(config.trainer), **{name: values["trainer"][name] for name in TRAINER_KEYS}}
+    kept["pretrained"] = config.pretrained
+    kept["store"] = store_key(config)
+    kept["code"] = getattr(type(config.objective), "code_version", 1)
+    return _digest(kept)
+
+
+def store_key(config: RunConfig) -> str:
+    """64 hexadecimal digits of what determines the token store: the corpus and the tokenizer that is trained on it, as configured.
+
+    The store's own fingerprint adds the text that was found.
+    """
+    return _digest({"data": to_dict(config.data), "tokenizer": to_dict(config.tokenizer)})
+
+
+def evaluation_key(config: RunConfig, task: str, seed: int) -> str:
+    """64 hexadecimal digits of what determines a cell: the run, the task, the protocol, the fine-tuning seed."""
+    values = to_dict(config)
+    protocol = {name: value for name, value in values["evaluation"].items() if name not in EVALUATION_LEFT_OUT}
+    own_file = values["evaluation"].get("files", {}).get(task)
+    first = values["seeds"]["finetune"]
+    return _digest([config_hash(config), values["task"][task], protocol, own_file, first, seed])
+
+
+def _digest(values: object) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

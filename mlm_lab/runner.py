@@ -1,0 +1,68 @@
+"""Run a config: look at what it needs, claim its folder, go through its stages, record how it ended.
+
+What determines a run names its folder, and each stage does only what is missing there. So the same command again resumes an interrupted
+run, and shows a finished one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+from types import ModuleType
+
+from mlm_lab.console import say
+from mlm_lab.errors import Interrupted, UserError
+from mlm_lab.run_config import RunConfig, config_hash, to_dict, to_yaml
+from mlm_lab.run_folder import RunFolder
+
+
+def run(config: RunConfig) -> dict:
+    """Go through config.stages and return the run's summary (see run_folder).
+
+    Raises:
+        UserError: input that is missing or wrong. What can be seen beforehand is refused before anything is written; a run that had not
+            got as far as a checkpoint leaves no folder.
+        Interrupted, KeyboardInterrupt: stopped on request; the same config resumes.
+    """
+    stages = [importlib.import_module(f"mlm_lab.stages.{name}") for name in config.stages]
+    check_inputs(config)
+    folder = RunFolder.of(config.output_dir, config_hash(config))
+    is_new, parent_is_new = not folder.path.exists(), not config.output_dir.exists()
+    try:
+        with folder.claim():
+            _go_through(stages, config, folder)
+    except UserError:
+        if is_new and not folder.checkpoints.exists():
+            shutil.rmtree(folder.path, ignore_errors=True)
+            if parent_is_new and config.output_dir.exists() and not any(config.output_dir.iterdir()):
+                config.output_dir.rmdir()
+        raise
+    return folder.read_summary()
+
+
+def check_inputs(config: RunConfig) -> None:
+    """Look whether the corpus and the tasks' files are there, before anything is prepared or written. Raises UserError."""
+    if {"prepare", "pretrain"} & set(config.stages) and hasattr(config.data, "check"):
+        config.data.check()
+    if "evaluate" in config.stages:
+        for task in config.tasks.values():
+            task.check(config.evaluation)
+
+
+def _go_through(stages: list[ModuleType], config: RunConfig, folder: RunFolder) -> None:
+    if folder.read_summary().get("status") == "finished":
+        say(f"This run is finished: {folder.path} (another seed makes another run). What is missing is added; its result:")
+    folder.record_start(to_yaml(config), config.overrides)
+    about = {"config_hash": config_hash(config), "study": config.study, "tags": config.tags, "seeds": to_dict(config.seeds)}
+    folder.update_summary(status="running", error=None, **about)
+    try:
+        for stage in stages:
+            stage.run(config, folder)
+    except (KeyboardInterrupt, Interrupted):
+        folder.update_summary(status="interrupted")
+        raise
+    except BaseException as error:
+        folder.update_summary(status="failed", error=f"{type(error).__name__}: {error}")
+        raise
+    folder.update_summary(status="finished")
+    say(f"\nrun folder: {folder.path}")
