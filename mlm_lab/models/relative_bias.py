@@ -24,10 +24,27 @@ def relative_bucket(offset: torch.Tensor, num_buckets: int, max_distance: int) -
     half = num_buckets // 2
     exact = half // 2
     distance = offset.abs()
-    scale = (half - exact) / math.log(max_distance / exact)
-    logarithmic = exact + (torch.log(distance.clamp(min=1).float() / exact) * scale).long()
+    # In the order of T5's own arithmetic: another order rounds to other buckets at the powers of two.
+    growth = torch.log(distance.clamp(min=1).float() / exact) / math.log(max_distance / exact)
+    logarithmic = exact + (growth * (half - exact)).long()
     within = torch.where(distance < exact, distance, logarithmic.clamp(max=half - 1))
     return within + half * (offset > 0)
+
+
+def neighbour_start(num_heads: int, num_buckets: int, max_distance: int) -> torch.Tensor:
+    """(num_buckets, H): heads 0 and 1 on offsets -1 and +1, heads 2 and 3 falling with the distance, the rest 0."""
+    # On the CPU whatever the default device is: the module may be built on the meta device.
+    offsets = torch.arange(-max_distance, max_distance + 1, device="cpu")
+    buckets = relative_bucket(offsets, num_buckets, max_distance)
+    start = torch.zeros(num_buckets, num_heads, device="cpu")
+    for head, offset in enumerate(NEIGHBOUR_OFFSETS[:num_heads]):
+        start[buckets[offset + max_distance], head] = NEIGHBOUR_START
+    # Each bucket counts as its smallest distance; one that no offset falls into is never read.
+    distances = torch.zeros(num_buckets, device="cpu").scatter_reduce(0, buckets, offsets.abs().float(), "amin", include_self=False)
+    for head, slope in enumerate(DISTANCE_SLOPES, start=len(NEIGHBOUR_OFFSETS)):
+        if head < num_heads:
+            start[:, head] = -slope * distances
+    return start
 
 
 class RelativeBias(nn.Module):
@@ -41,25 +58,10 @@ class RelativeBias(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Zero, or the neighbour start: heads 0 and 1 on offsets -1 and +1, heads 2 and 3 falling with the distance, the rest zero."""
+        """Zero, or the start on the neighbours."""
         self.weight.zero_()
-        if not self.neighbours:
-            return
-        num_heads = self.weight.shape[1]
-        for head, offset in enumerate(NEIGHBOUR_OFFSETS[:num_heads]):
-            bucket = relative_bucket(torch.tensor(offset), self.num_buckets, self.max_distance)
-            self.weight[bucket, head] = NEIGHBOUR_START
-        distances = self._bucket_distances()
-        for head, slope in enumerate(DISTANCE_SLOPES[: max(num_heads - len(NEIGHBOUR_OFFSETS), 0)], start=len(NEIGHBOUR_OFFSETS)):
-            self.weight[:, head] = -slope * distances
-
-    def _bucket_distances(self) -> torch.Tensor:
-        """(num_buckets,) smallest distance that falls into each bucket (0 for one that nothing falls into)."""
-        offsets = torch.arange(-self.max_distance, self.max_distance + 1)
-        buckets = relative_bucket(offsets, self.num_buckets, self.max_distance)
-        far = torch.full((self.num_buckets,), self.max_distance + 1)
-        nearest = far.scatter_reduce(0, buckets, offsets.abs(), "amin")
-        return torch.where(nearest > self.max_distance, 0, nearest).float()
+        if self.neighbours:
+            self.weight.copy_(neighbour_start(self.weight.shape[1], self.num_buckets, self.max_distance))
 
     def forward(self, length: int) -> torch.Tensor:
         # Offsets take 2L - 1 values: look those up, then lay each row of the matrix out as a window of them. Its gradient is a sum over

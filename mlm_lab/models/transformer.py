@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mlm_lab.models.attention import AttentionContext, SelfAttention, block_mask, rotary_angles
+from mlm_lab.models.attention import AttentionContext, SelfAttention, block_mask, compute_dtype, rotary_angles, writes_scores
 from mlm_lab.models.encoder_config import Encoder
 from mlm_lab.models.relative_bias import RelativeBias
 
@@ -141,12 +141,17 @@ class TransformerEncoder(nn.Module):
     def attention_context(self, attention_mask: torch.Tensor, position_ids: torch.Tensor) -> AttentionContext:
         """What the layers share, from (B, L) masks and positions."""
         allowed = block_mask(attention_mask)
-        bias = rotary = None
+        score_bias = rotary = None
+        dtype = compute_dtype(self.embedding_weight)
         if self.relative_bias is not None:
-            bias = torch.where(allowed, self.relative_bias(attention_mask.shape[1]), float("-inf"))
+            relative = self.relative_bias(attention_mask.shape[1]).to(dtype)  # (H, L, L)
+            score_bias = torch.where(allowed, relative, float("-inf"))
+        elif writes_scores(attention_mask.device, dtype):
+            nothing = torch.zeros(self.config.num_heads, 1, 1, device=attention_mask.device, dtype=dtype)
+            score_bias = torch.where(allowed, nothing, float("-inf"))
         if self.config.positions == "rotary":
             rotary = rotary_angles(position_ids, self.hidden_size // self.config.num_heads, self.config.rotary_base)
-        return AttentionContext(allowed, bias, rotary)
+        return AttentionContext(allowed, score_bias, rotary)
 
     def flops(self, batch_size: int, length: int) -> float:
         """Forward FLOPs of the matrix products (a multiply-add is two); norms, softmax and look-ups are left out."""

@@ -38,9 +38,8 @@ class MaskedLM(nn.Module):
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Output:
         hidden = self.encoder(batch["input_ids"], batch["attention_mask"], batch.get("position_ids"), batch.get("token_type_ids"))
         positions, labels = self._slots(batch["label_positions"], batch["labels"], hidden.shape[1])
-        logits = self.head(hidden.flatten(0, 1).index_select(0, positions), self.encoder.embedding_weight)  # (N, V)
-        with torch.autocast(hidden.device.type, enabled=False):
-            loss = F.cross_entropy(logits.float(), labels, ignore_index=IGNORE_INDEX, reduction="sum")
+        logits = self.head(hidden.flatten(0, 1).index_select(0, positions), self.encoder.embedding_weight).float()  # (N, V)
+        loss = F.cross_entropy(logits, labels, ignore_index=IGNORE_INDEX, reduction="sum")
         labelled = labels != IGNORE_INDEX
         correct = ((logits.detach().argmax(dim=-1) == labels) & labelled).sum()
         count = labelled.sum()

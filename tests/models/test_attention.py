@@ -1,0 +1,129 @@
+"""Who may attend to whom, and that the kernels agree."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from mlm_lab.models import attention
+from mlm_lab.models.attention import AttentionContext, attend, block_mask
+from mlm_lab.models.transformer import TransformerEncoder
+from tests.models.conftest import encoder_config
+
+
+def build(recipe: str, **changes: object) -> TransformerEncoder:
+    """An encoder whose attention is far from uniform."""
+    torch.manual_seed(0)
+    return TransformerEncoder(encoder_config(recipe, **({"initializer_range": 0.3} | changes)), 96, 0).eval()
+
+
+def packed_row() -> dict[str, torch.Tensor]:
+    """Documents of 7, 5 and 4 tokens and 4 of padding in a row."""
+    lengths = [7, 5, 4]
+    ids = torch.randint(5, 96, (1, 20), generator=torch.Generator().manual_seed(0))
+    mask = torch.cat([torch.full((n,), number) for number, n in enumerate(lengths, start=1)] + [torch.zeros(4, dtype=torch.long)])
+    positions = torch.cat([torch.arange(n) for n in [*lengths, 4]])
+    return {"input_ids": ids, "attention_mask": mask[None], "position_ids": positions[None]}
+
+
+def test_trap_26_changing_one_document_leaves_the_others_unchanged(recipe: str):
+    encoder, row = build(recipe), packed_row()
+    before = encoder(**row)
+    changed = row | {"input_ids": row["input_ids"].clone()}
+    changed["input_ids"][0, :7] = 5
+    after = encoder(**changed)
+    assert torch.equal(before[0, 7:16], after[0, 7:16])
+    assert not torch.allclose(before[0, :7], after[0, :7], atol=1e-2)
+
+
+def test_trap_26_a_packed_row_equals_its_documents_alone(recipe: str):
+    encoder, row = build(recipe), packed_row()
+    packed = encoder(**row)
+    for start, stop in [(0, 7), (7, 12), (12, 16)]:
+        ids = row["input_ids"][:, start:stop]
+        alone = encoder(ids, torch.ones_like(ids))
+        torch.testing.assert_close(packed[:, start:stop], alone, rtol=1e-5, atol=1e-5)
+
+
+def test_trap_26_documents_with_one_number_do_attend_to_each_other(recipe: str):
+    encoder, row = build(recipe), packed_row()
+    row["attention_mask"] = (row["attention_mask"] > 0).long()
+    before = encoder(**row)
+    row["input_ids"][0, :7] = 5
+    assert not torch.allclose(before[0, 7:16], encoder(**row)[0, 7:16], atol=1e-3)
+
+
+def test_padding_changes_nothing_and_a_row_of_padding_is_finite(recipe: str):
+    encoder = build(recipe)
+    ids = torch.randint(5, 96, (2, 12), generator=torch.Generator().manual_seed(0))
+    mask = torch.ones_like(ids)
+    mask[0, 8:], mask[1] = 0, 0
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.isfinite(encoder(ids, mask)).all()
+    other = ids.clone()
+    other[0, 8:] = 9
+    assert torch.equal(encoder(ids, mask)[0, :8], encoder(other, mask)[0, :8])
+    torch.testing.assert_close(encoder(ids, mask)[:1, :8], encoder(ids[:1, :8], mask[:1, :8]), rtol=1e-5, atol=1e-5)
+
+
+def scores_and_mask() -> tuple[list[torch.Tensor], torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    qkv = [torch.randn(2, 4, 20, 8, generator=generator).requires_grad_() for _ in range(3)]
+    bias = (3 * torch.randn(4, 20, 20, generator=generator)).requires_grad_()
+    return qkv, bias, block_mask(packed_row()["attention_mask"]).expand(2, 1, 20, 20)
+
+
+def test_written_out_attention_equals_sdpa_with_its_gradients():
+    qkv, bias, allowed = scores_and_mask()
+    score_bias = torch.where(allowed, bias, float("-inf"))
+    weight = torch.randn(2, 4, 20, 8, generator=torch.Generator().manual_seed(1))
+    results = []
+    for compute in (
+        lambda: attend(*qkv, AttentionContext(allowed, score_bias, None), 0.0),
+        lambda: F.scaled_dot_product_attention(*qkv, attn_mask=score_bias),
+    ):
+        out = compute()
+        results.append([out, *torch.autograd.grad((out * weight).sum(), [*qkv, bias], retain_graph=True)])
+    for ours, reference in zip(*results, strict=True):
+        torch.testing.assert_close(ours, reference, rtol=1e-5, atol=1e-5)
+
+
+def test_both_kernels_give_the_same_encoder(monkeypatch: pytest.MonkeyPatch):
+    row = packed_row()
+    by_sdpa = build("modern")(**row)
+    monkeypatch.setattr("mlm_lab.models.transformer.writes_scores", lambda device, dtype: True)
+    torch.testing.assert_close(build("modern")(**row)[:, :16], by_sdpa[:, :16], rtol=1e-5, atol=1e-5)
+
+
+def test_bfloat16_is_near_float32(recipe: str):
+    encoder, row = build(recipe, initializer_range=0.1), packed_row()
+    exact = encoder(**row)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = encoder(**row)
+    error = (rounded.float() - exact)[0, :16].norm() / exact[0, :16].norm()
+    assert error < 0.005, error
+
+
+def test_the_mask_is_made_once_a_forward(recipe: str, monkeypatch: pytest.MonkeyPatch):
+    calls = []
+    monkeypatch.setattr("mlm_lab.models.transformer.block_mask", lambda mask: calls.append(1) or attention.block_mask(mask))
+    build(recipe, num_layers=3)(**packed_row())
+    assert len(calls) == 1
+
+
+def test_rotary_scores_depend_on_distance_alone():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(1, 1, 1, 8, generator=generator).expand(1, 1, 30, 8)
+    turned = attention.rotate(x, attention.rotary_angles(torch.arange(30)[None], 8, 100.0))[0, 0]
+    scores = turned @ turned.T
+    torch.testing.assert_close(scores.diagonal(3), scores[0, 3].expand(27), rtol=1e-4, atol=1e-4)
+    assert (scores.diagonal(0) - scores[0, 3]).abs().min() > 1e-2
+
+
+@pytest.mark.parametrize("recipe_name", ["modern", "relative"])
+def test_attention_dropout_acts_in_training_only(recipe_name: str):
+    encoder, row = build(recipe_name, attention_dropout=0.5), packed_row()
+    assert torch.equal(encoder(**row), encoder(**row))
+    encoder.train()
+    assert not torch.equal(encoder(**row), encoder(**row))
