@@ -1,0 +1,47 @@
+"""How long a step takes here, found by doing a few on a copy: the run's own weights, optimiser and random state are left alone."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+from mlm_lab.training.step import TensorBatch, accumulate_gradients, clip_gradient
+from mlm_lab.types import ObjectiveModule
+
+
+def seconds_per_step(
+    module: ObjectiveModule,
+    optim: Any,
+    batches: Callable[[int], TensorBatch],
+    *,
+    device: torch.device,
+    micro_batch_size: int | None,
+    context: Callable[[], AbstractContextManager],
+    enough_seconds: float,
+) -> float:
+    """Mean time of a step after a first one that warms up.
+
+    batches: step -> this rank's share. context: the run's precision. enough_seconds: when no further step is begun.
+    """
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        clone = copy.deepcopy(module).to(device).train()
+        optimizer = optim.build(clone)
+        times: list[float] = []
+        while len(times) < 2 or (sum(times[1:]) < enough_seconds and len(times) < 50):
+            started = time.perf_counter()
+            batch = {name: value.to(device) for name, value in batches(len(times)).items()}
+            with context():
+                accumulate_gradients(clone, batch, clone.target_counts(batch), micro_batch_size=micro_batch_size)
+            clip_gradient(clone, optim.gradient_clip).item()
+            optimizer.step()
+            optimizer.zero_grad()
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            times.append(time.perf_counter() - started)
+    return sum(times[1:]) / len(times[1:])

@@ -1,0 +1,255 @@
+"""What happens after a step: a row of metrics, a validation, a checkpoint, the progress bar; in this order, inside the loop, so that a
+checkpoint knows every row before it. A resumed run has the same rows as one that was never stopped.
+
+    step done -> [log row] -> [validation] -> [checkpoint] -> stop if asked
+"""
+
+from __future__ import annotations
+
+import math
+import resource
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import lightning
+import torch
+
+from mlm_lab import console
+from mlm_lab.errors import UserError
+from mlm_lab.run_folder import RunFolder
+from mlm_lab.training import checkpoint
+from mlm_lab.training.ceiling import matmul_flops_per_second
+from mlm_lab.training.display import show_course
+from mlm_lab.training.interrupt import StopRequest
+from mlm_lab.training.metrics import MetricsFile, averages
+from mlm_lab.training.module import Pretraining
+from mlm_lab.training.throughput import WARMUP_STEPS, Throughput
+from mlm_lab.training.validation import PLATEAU_MARGIN, HeldOut, evaluate
+
+PREDICTION_SECONDS = 1.0
+"""Time spent on measuring a step for the predicted time."""
+TOTALS = ("positions", "supervised_positions", "corpus_tokens", "dropped_slots")
+"""What is counted over the whole run."""
+
+
+class Announcement(lightning.Callback):
+    """Says what is about to run, and freezes the budget's steps in the run folder."""
+
+    def __init__(self, folder: RunFolder):
+        self.folder = folder
+
+    def on_fit_start(self, trainer: lightning.Trainer, module: Pretraining) -> None:
+        self.folder.update_summary(budget_steps=module.total_steps)
+        seconds = module.seconds_per_step(PREDICTION_SECONDS)  # every rank measures, since they share the machine
+        precision, device = trainer.precision, trainer.strategy.root_device.type
+        show_course(module.course, module.total_steps, precision, f"{trainer.world_size} x {device}", seconds)
+
+
+class Recorder(lightning.Callback):
+    """Rows of metrics.csv and of the loggers, validation, the progress bar, and the counts that end in summary.json.
+
+    Attributes:
+        totals: of all steps done.
+        latest: the last value of each metric.
+        plateau_left_step: first validation step at which the probe had left the unigram plateau.
+    """
+
+    def __init__(self, metrics_csv: Path, held_out: HeldOut, baseline: Mapping[str, float]):
+        """baseline: unigram_loss and unigram_accuracy of the probe; empty where there is no probe."""
+        self.metrics_csv, self.held_out, self.baseline = metrics_csv, held_out, baseline
+        self.totals = dict.fromkeys(TOTALS, 0.0)
+        self.latest: dict[str, float] = {}
+        self.plateau_left_step: int | None = None
+        self.throughput = Throughput()
+        self.rows = 0
+        self.last_logged = 0
+        self._bar: console.ProgressTask | None = None
+        self._open = ExitStack()
+
+    def on_train_start(self, trainer: lightning.Trainer, module: Pretraining) -> None:
+        if trainer.is_global_zero:
+            self._file = MetricsFile(self.metrics_csv)
+            self._file.cut_back(self.rows)
+        self._bar = self._open.enter_context(console.progress("pretrain", module.total_steps, "steps"))
+        self._bar.update(module.step)
+        self._first_step = module.step
+        self.throughput.begin(module.step, self.positions(module))
+
+    def teardown(self, trainer: lightning.Trainer, module: Pretraining, stage: str) -> None:
+        self._open.close()
+
+    def on_train_batch_end(self, trainer: lightning.Trainer, module: Pretraining, outputs: Any, batch: Any, batch_idx: int) -> None:
+        step, last = module.step, module.step == module.total_steps
+        row: dict[str, float] = {}
+        if step % module.settings.log_every_steps == 0 or last:
+            row |= self._training_row(trainer, module)
+        elif step - self._first_step == WARMUP_STEPS:
+            self.throughput.lap(step, self.positions(module))
+        if step % module.course.config.validation.interval(module.total_steps) == 0 or last:
+            row |= self._validation_row(trainer, module)
+        if row:
+            self._write(trainer, step, row)
+        shown = {"loss": self.latest.get("train/loss"), "tokens/s": self.latest.get("train/tokens_per_second")}
+        self._bar.advance(1, **{name: value for name, value in shown.items() if value is not None})
+
+    def positions(self, module: Pretraining) -> float:
+        """Non-padding inputs of all steps done, over all ranks. Waits for the device; every rank calls it."""
+        return self.totals["positions"] + _counts(module.meter.fetch(module.reduce))["positions"]
+
+    def _training_row(self, trainer: lightning.Trainer, module: Pretraining) -> dict[str, float]:
+        fetched = module.meter.fetch(module.reduce)
+        module.meter.clear()
+        steps, self.last_logged = module.step - self.last_logged, module.step
+        self.totals = {name: self.totals[name] + new for name, new in _counts(fetched).items()}
+        rate = self.throughput.lap(module.step, self.totals["positions"])
+        shares = {name: pair for name, pair in fetched.items() if name not in TOTALS}
+        row = {f"train/{name}": value for name, value in averages(shares, module.module.loss_weights).items()}
+        if not math.isfinite(row["train/loss"]):
+            raise UserError(
+                "the loss is not finite: the run has diverged",
+                where=f"step {module.step}",
+                given=f"train/loss={row['train/loss']}",
+                fix="lower optim.peak_lr, lengthen schedule.warmup_steps, or set optim.gradient_clip=1.0",
+            )
+        flops_per_second = module.course.flops_per_step.total * rate / max(_counts(fetched)["positions"] / steps, 1)
+        ceiling = matmul_flops_per_second(trainer.strategy.root_device, trainer.precision) * trainer.world_size
+        return row | {
+            "train/supervised_positions": fetched["supervised_positions"][0] / steps,
+            "train/learning_rate": module.optimizers().param_groups[0]["lr"],
+            "train/tokens_per_second": rate,
+            "train/flops_per_second": flops_per_second,
+            "train/ceiling_share": flops_per_second / ceiling,
+        }
+
+    def _validation_row(self, trainer: lightning.Trainer, module: Pretraining) -> dict[str, float]:
+        self.throughput.lap(module.step, self.positions(module))
+        with self.throughput.paused():
+            row = evaluate(
+                module.module,
+                self.held_out,
+                trainer.strategy.root_device,
+                rank=trainer.global_rank,
+                world_size=trainer.world_size,
+                reduce=module.reduce,
+                context=trainer.precision_plugin.forward_context,
+            )
+        probe_loss = row.get(f"probe/{self.held_out.probe}_loss")
+        if self.plateau_left_step is None and probe_loss is not None and probe_loss < self.baseline["unigram_loss"] - PLATEAU_MARGIN:
+            self.plateau_left_step = module.step
+        return row
+
+    def _write(self, trainer: lightning.Trainer, step: int, row: dict[str, float]) -> None:
+        self.latest |= row
+        self.rows += 1
+        if trainer.is_global_zero:
+            self._file.append(step, row)
+        for logger in trainer.loggers:
+            logger.log_metrics(row, step=step)
+
+    def state(self, module: Pretraining) -> dict[str, Any]:
+        """What a resumed run needs to write the same rows. Every rank calls it."""
+        return {
+            "meter": module.meter.fetch(module.reduce),
+            "totals": self.totals,
+            "latest": self.latest,
+            "plateau_left_step": self.plateau_left_step,
+            "throughput": self.throughput.state(),
+            "rows": self.rows,
+            "last_logged": self.last_logged,
+        }
+
+    def restore(self, state: dict[str, Any], trainer: lightning.Trainer, module: Pretraining) -> None:
+        if trainer.is_global_zero:  # the sum over all ranks, so one rank holds it
+            module.meter.restore(state["meter"], trainer.strategy.root_device)
+        else:
+            module.meter.restore(dict.fromkeys(state["meter"], (0.0, 0.0)), trainer.strategy.root_device)
+        self.totals, self.latest, self.rows = state["totals"], state["latest"], state["rows"]
+        self.plateau_left_step, self.last_logged = state["plateau_left_step"], state["last_logged"]
+        self.throughput = Throughput(**state["throughput"])
+
+
+def _counts(fetched: Mapping[str, tuple[float, float]]) -> dict[str, float]:
+    padding, inputs = fetched.get("padded_share", (0.0, 0.0))
+    return {name: fetched.get(name, (0.0, 0.0))[0] for name in TOTALS} | {"positions": inputs - padding}
+
+
+class Checkpoints(lightning.Callback):
+    """Writes checkpoints inside the loop, starts from the last good one, and stops after the step in which Ctrl-C or SIGTERM arrived.
+
+    Attributes:
+        stop_request: which signal arrived, if any.
+        peak_memory_bytes: of this run's processes so far, earlier starts included.
+    """
+
+    def __init__(self, folder: Path, recorder: Recorder):
+        self.folder, self.recorder = folder, recorder
+        self.stop_request = StopRequest()
+        self._earlier_peak = 0
+        self._open = ExitStack()
+
+    def on_fit_start(self, trainer: lightning.Trainer, module: Pretraining) -> None:
+        state = checkpoint.load_last(self.folder)
+        if state is None:
+            return
+        if state["store"] != module.course.train.fingerprint:
+            raise UserError(
+                "the checkpoint was trained on another token store",
+                where=str(self.folder),
+                given=f"store {module.course.train.fingerprint}",
+                allowed=f"store {state['store']}",
+                fix=f"restore the text that the run began with, or delete {self.folder.parent} to start again",
+            )
+        if state["threads"] != torch.get_num_threads() and trainer.strategy.root_device.type == "cpu":
+            console.say(f"using {state['threads']} threads as before the interruption, so that the sums are the same")
+            torch.set_num_threads(state["threads"])
+        trainer.strategy.load_model_state_dict({"state_dict": {f"module.{name}": value for name, value in state["module"].items()}})
+        trainer.strategy.load_optimizer_state_dict({"optimizer_states": [state["optimizer"]]})
+        module.step, self._earlier_peak = state["step"], state["peak_memory_bytes"]
+        self.recorder.restore(state["recorder"], trainer, module)
+        console.say(f"continuing at step {state['step']:,} of {module.total_steps:,} ({state['consumed']:,} examples seen)")
+
+    def on_train_start(self, trainer: lightning.Trainer, module: Pretraining) -> None:
+        self._open.enter_context(self.stop_request)  # now, since Lightning has put its own handlers in place just before
+
+    def on_train_batch_end(self, trainer: lightning.Trainer, module: Pretraining, outputs: Any, batch: Any, batch_idx: int) -> None:
+        module.stop_requested = self.stop_request.signal_number is not None
+        stop, settings = module.should_stop, module.course.config.checkpoint
+        if stop or module.step == module.total_steps or module.step % settings.interval(module.total_steps) == 0:
+            self._save(trainer, module, settings.keep)
+        if stop and module.step < module.total_steps:
+            trainer.should_stop = True
+
+    def teardown(self, trainer: lightning.Trainer, module: Pretraining, stage: str) -> None:
+        self._open.close()
+
+    @property
+    def peak_memory_bytes(self) -> int:
+        own = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else _peak_resident_bytes()
+        return max(self._earlier_peak, own)
+
+    def _save(self, trainer: lightning.Trainer, module: Pretraining, keep: int) -> None:
+        throughput = self.recorder.throughput
+        throughput.lap(module.step, self.recorder.positions(module))
+        with throughput.paused():
+            weights = trainer.strategy.lightning_module_state_dict()
+            state = {
+                "module": {name.removeprefix("module."): value for name, value in weights.items()},
+                "optimizer": trainer.strategy.optimizer_state(trainer.optimizers[0]),
+                "recorder": self.recorder.state(module),
+                "step": module.step,
+                "consumed": module.step * module.course.config.batch_size,
+                "store": module.course.train.fingerprint,
+                "threads": torch.get_num_threads(),
+                "peak_memory_bytes": self.peak_memory_bytes,
+            }
+            if trainer.is_global_zero:
+                checkpoint.save(self.folder, module.step, state, keep)
+            trainer.strategy.barrier()
+
+
+def _peak_resident_bytes() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, Linux kibibytes

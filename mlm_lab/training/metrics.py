@@ -1,0 +1,118 @@
+"""Metrics as sums and counts: kept on the device while steps run, averaged exactly when fetched, written as rows of metrics.csv."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+
+from mlm_lab.types import Sums
+
+
+class Meter:
+    """Sums and counts that accumulate without a synchronisation of the device. Every rank adds the same names."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, torch.Tensor] = {}
+
+    def add(self, name: str, total: torch.Tensor | float, count: torch.Tensor | float) -> None:
+        """total, count: scalars of this rank."""
+        pair = torch.stack([torch.as_tensor(value).detach().to(_exact(value)) for value in (total, count)])
+        self._sums[name] = self._sums[name] + pair if name in self._sums else pair
+
+    def add_all(self, metrics: Mapping[str, Sums]) -> None:
+        for name, sums in metrics.items():
+            self.add(name, *sums)
+
+    def fetch(self, reduce: Callable[[torch.Tensor], torch.Tensor]) -> dict[str, tuple[float, float]]:
+        """name -> (sum, count) over all ranks, in one reduction and one copy to the host. Every rank calls it."""
+        if not self._sums:
+            return {}
+        stacked = reduce(torch.stack(list(self._sums.values())))  # (N, 2)
+        return {name: (total, count) for name, (total, count) in zip(self._sums, stacked.tolist(), strict=True)}
+
+    def clear(self) -> None:
+        self._sums.clear()
+
+    def restore(self, fetched: Mapping[str, tuple[float, float]], device: torch.device) -> None:
+        """Continue from what `fetch` returned (on one rank only, since it is the sum over all)."""
+        self._sums = {name: torch.tensor(pair, dtype=_float(device), device=device) for name, pair in fetched.items()}
+
+
+def _exact(value: torch.Tensor | float) -> torch.dtype:
+    return _float(value.device) if isinstance(value, torch.Tensor) else torch.float64
+
+
+def _float(device: torch.device) -> torch.dtype:
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def averages(fetched: Mapping[str, tuple[float, float]], weights: Mapping[str, float]) -> dict[str, float]:
+    """Means of what a meter fetched: `loss` (weighted, each loss over its own targets), `perplexity`, each loss where there are several,
+    and the metrics. Perplexity is the exponential of the first loss's sum over its count, once, never a mean of perplexities.
+
+    fetched: losses under "loss:<name>", metrics under their own names. weights: of the losses; the first predicts tokens.
+    """
+    losses = {name: _mean(*fetched[f"loss:{name}"]) for name in weights}
+    values = {"loss": sum(weights[name] * value for name, value in losses.items())}
+    if len(losses) > 1:
+        values |= {f"{name}_loss": value for name, value in losses.items()}
+    else:  # a module that also reports its only loss as a metric says nothing new
+        fetched = {name: pair for name, pair in fetched.items() if name != f"{next(iter(weights))}_loss"}
+    values |= {name: _mean(*pair) for name, pair in fetched.items() if not name.startswith("loss:")}
+    first = next(iter(losses.values()))
+    values["perplexity"] = math.exp(first) if first < 700 else math.inf
+    return values
+
+
+def _mean(total: float, count: float) -> float:
+    """0 where there was no target: it says nothing, and it must not turn a column into NaN."""
+    return total / max(count, 1.0)
+
+
+class MetricsFile:
+    """metrics.csv: a row for each logged step, columns added as metrics appear, cut back when a run resumes from a checkpoint."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._rows: list[dict[str, str]] = []
+        self._columns: list[str] = []
+        if path.exists():
+            with path.open(newline="", encoding="utf-8") as file:
+                reader = csv.DictReader(file)
+                self._rows = [{name: value for name, value in row.items() if name is not None and value} for row in reader]
+                self._columns = list(reader.fieldnames or [])
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def cut_back(self, rows: int) -> None:
+        """Keep the first rows only: those that the checkpoint knows. Columns that only later rows had go too."""
+        self._rows = self._rows[:rows]
+        self._columns = [name for name in self._columns if any(name in row for row in self._rows)]
+        self._rewrite()
+
+    def append(self, step: int, metrics: Mapping[str, float]) -> None:
+        row = {"step": str(step), **{name: repr(float(value)) for name, value in metrics.items() if value is not None}}
+        self._rows.append(row)
+        if new := [name for name in row if name not in self._columns]:
+            self._columns += new
+            self._rewrite()
+        else:
+            with self.path.open("a", newline="", encoding="utf-8") as file:
+                csv.DictWriter(file, self._columns, lineterminator="\n").writerow(row)
+
+    def _rewrite(self) -> None:
+        """Through a temporary file, so that a reader or a crash never meets half of it."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, self._columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self._rows)
+        temporary = self.path.with_suffix(".tmp")
+        temporary.write_text(text.getvalue(), encoding="utf-8", newline="")
+        os.replace(temporary, self.path)

@@ -1,0 +1,142 @@
+"""The LightningModule of every objective: a whole optimiser step in each training_step, and a state that is one integer.
+
+dataset[step] -> this rank's share -> training/step.py -> clip -> AdamW at the schedule's factor of this step -> step + 1
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from hashlib import blake2b
+from typing import Any
+
+import lightning
+import torch
+
+from mlm_lab.training.calibration import seconds_per_step
+from mlm_lab.training.course import Course
+from mlm_lab.training.data import step_loader
+from mlm_lab.training.metrics import Meter
+from mlm_lab.training.step import accumulate_gradients, clip_gradient
+
+CALIBRATION_SECONDS = 10.0
+"""Time spent on measuring a step where the budget is in hours."""
+
+
+class Pretraining(lightning.LightningModule):
+    """Trains an objective's module. What changes from step to step is a function of `step`: the batch, the learning rate, dropout.
+
+    Attributes:
+        total_steps: the budget in steps (from `setup` on).
+        step: optimiser steps done.
+        meter: losses and metrics since the last log row, on the device.
+        stop_requested: set by the signal handler of this process; `should_stop` says whether all ranks agree.
+    """
+
+    def __init__(self, course: Course, frozen_steps: int | None = None):
+        """frozen_steps: the horizon that an earlier start of this run found, so that a budget in hours is not measured again."""
+        super().__init__()
+        self.automatic_optimization = False
+        config = course.config
+        self.course, self.settings, self.optim, self.dropout_seed = course, config.trainer, config.optim, config.seeds.corruption
+        self.module = course.module
+        self.total_steps = frozen_steps
+        self.step = 0
+        self.meter = Meter()
+        self.stop_requested = False
+        self._stops: torch.Tensor | None = None
+        self._seconds_per_step: float | None = None
+
+    def setup(self, stage: str) -> None:
+        """Turn the budget into steps: the same number on every rank. The schedules' horizon."""
+        steps = self.total_steps or self.course.steps(lambda: self.seconds_per_step(CALIBRATION_SECONDS))
+        self.total_steps = self.trainer.strategy.broadcast(steps)
+        self.factor = self.course.config.schedule.build(self.total_steps)
+        on_host = self.trainer.strategy.root_device.type == "cpu"
+        self.module.static_shapes = self.settings.compile or not on_host
+        if self.settings.compile:
+            self.module.compile()
+
+    def seconds_per_step(self, enough_seconds: float) -> float:
+        """Time of a step on this machine, measured on a copy the first time that it is asked for."""
+        if self._seconds_per_step is None:
+            self._seconds_per_step = seconds_per_step(
+                self.module,
+                self.optim,
+                lambda step: self.course.sample_batch(step, self.global_rank, self.trainer.world_size),
+                device=self.trainer.strategy.root_device,
+                micro_batch_size=self.settings.micro_batch_size,
+                context=self.trainer.precision_plugin.forward_context,
+                enough_seconds=enough_seconds,
+            )
+        return self._seconds_per_step
+
+    def train_dataloader(self) -> Any:
+        dataset = self.course.dataset(self.total_steps, self.global_rank, self.trainer.world_size)
+        pin_memory = self.trainer.strategy.root_device.type == "cuda"
+        return step_loader(dataset, self.step, self.total_steps, self.settings.num_workers, pin_memory)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        optimizer = self.optim.build(self.module)
+        for group in optimizer.param_groups:
+            group["initial_lr"] = group["lr"]
+        return optimizer
+
+    def training_step(self, batch: tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]], batch_idx: int) -> None:
+        inputs, facts = batch
+        torch.manual_seed(_dropout_key(self.dropout_seed, self.step, self.global_rank))
+        optimizer = self.optimizers()
+        counts = self._global_counts(inputs)
+        outputs = accumulate_gradients(
+            self.module,
+            inputs,
+            counts,
+            micro_batch_size=self.settings.micro_batch_size,
+            world_size=self.trainer.world_size,
+            backward=self.manual_backward,
+            without_sync=getattr(self.trainer.strategy, "block_backward_sync", nullcontext),
+        )
+        norm = clip_gradient(self.module, self.optim.gradient_clip)
+        for group in optimizer.param_groups:
+            group["lr"] = group["initial_lr"] * self.factor(self.step)
+        optimizer.step()
+        optimizer.zero_grad()
+        self.step += 1
+        self._record(inputs, outputs, facts, norm)
+
+    def _global_counts(self, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Target counts over all ranks. The wish to stop travels with them, so that all ranks stop at the same step."""
+        local = self.module.target_counts(inputs)
+        if self.trainer.world_size == 1:
+            return local
+        stop = torch.tensor(int(self.stop_requested), device=self.device)
+        total = self.reduce(torch.stack([*local.values(), stop]))
+        self._stops = total[-1]
+        return dict(zip(local, total, strict=False))
+
+    def reduce(self, values: torch.Tensor) -> torch.Tensor:
+        """Sum over ranks."""
+        return self.trainer.strategy.reduce(values, reduce_op="sum")
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether some rank was asked to stop, by what all ranks know. Reads a value of the last step, which waits for that step."""
+        if self.trainer.world_size == 1:
+            return self.stop_requested
+        return self._stops is not None and bool(self._stops.item())
+
+    def _record(self, inputs: dict[str, torch.Tensor], outputs: list, facts: dict[str, torch.Tensor], norm: torch.Tensor) -> None:
+        counts = self.module.target_counts(inputs)
+        for name, count in counts.items():
+            self.meter.add(f"loss:{name}", sum(output.losses[name] for output in outputs), count)
+        for output in outputs:
+            self.meter.add_all(output.metrics)
+        for name, pair in facts.items():
+            self.meter.add(name, pair[0], pair[1])
+        # The norm is the same on every rank: each adds its share, so that the sum over ranks is one norm a step.
+        share = 1.0 / self.trainer.world_size
+        self.meter.add("gradient_norm", norm * share, torch.full_like(norm, share))
+
+
+def _dropout_key(seed: int, step: int, rank: int) -> int:
+    """Seed of torch's generators for this step: of the tuple, never a sum of its parts."""
+    return int.from_bytes(blake2b(f"dropout/{seed}/{step}/{rank}".encode(), digest_size=8).digest(), "little") >> 1

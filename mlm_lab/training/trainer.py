@@ -1,0 +1,135 @@
+"""Where and how the steps run: the choices of conf/trainer, handed to Lightning. Composing them imports neither torch nor Lightning."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mlm_lab.errors import require
+
+if TYPE_CHECKING:
+    import lightning
+
+PRECISIONS = ("auto", "32-true", "bf16-mixed", "bf16-true", "64-true")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainerSettings:
+    """One machine or many; the result does not depend on it beyond the rounding of sums, except by precision and compile."""
+
+    accelerator: str
+    """auto, cpu, gpu, tpu, mps: Lightning's names."""
+    strategy: str
+    """auto, ddp, fsdp, ...: Lightning's names."""
+    devices: int | str
+    """Number of devices of each node, or auto."""
+    num_nodes: int
+    """Number of machines."""
+    precision: str
+    """auto (bf16-mixed where the machine has bfloat16 arithmetic, else 32-true), 32-true, bf16-mixed, bf16-true, 64-true."""
+    compile: bool
+    """Whether the module is compiled with torch.compile (static shapes then)."""
+    micro_batch_size: int | None
+    """Sequences that pass through a device at a time; null: a rank's whole share of the step. Follows memory, never changes the result."""
+    num_workers: int
+    """Processes of each rank that make batches; 0 makes them in the training process (a batch takes a millisecond)."""
+    log_every_steps: int
+    """Steps between rows of metrics.csv; metrics are fetched from the device only then."""
+
+    def __post_init__(self) -> None:
+        require(
+            (
+                "devices",
+                self.devices,
+                self.devices in ("auto", -1) or (isinstance(self.devices, int) and self.devices >= 1),
+                "at least 1, or auto",
+            ),
+            ("num_nodes", self.num_nodes, self.num_nodes >= 1, "at least 1"),
+            ("precision", self.precision, self.precision in PRECISIONS, ", ".join(PRECISIONS)),
+            ("micro_batch_size", self.micro_batch_size, self.micro_batch_size is None or self.micro_batch_size >= 1, "at least 1, or null"),
+            ("num_workers", self.num_workers, self.num_workers >= 0, "at least 0"),
+            ("log_every_steps", self.log_every_steps, self.log_every_steps >= 1, "at least 1"),
+        )
+
+    def build(self, *, folder: Path, loggers: list, callbacks: list) -> lightning.Trainer:
+        """Lightning's Trainer for one pass over the run's steps. It writes no checkpoints of its own (training/checkpoint.py does)."""
+        _quieten_lightning()
+        import lightning
+
+        return lightning.Trainer(
+            accelerator=self.accelerator,
+            strategy=self.strategy,
+            devices=self.devices,
+            num_nodes=self.num_nodes,
+            precision=resolve_precision(self),
+            max_epochs=1,
+            logger=loggers,
+            callbacks=callbacks,
+            default_root_dir=str(folder),
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            use_distributed_sampler=False,
+            num_sanity_val_steps=0,
+            log_every_n_steps=self.log_every_steps,
+        )
+
+
+def resolve_precision(settings: TrainerSettings) -> str:
+    """The precision that the steps run in. `auto` becomes bf16-mixed where bfloat16 arithmetic is fast, else 32-true."""
+    if settings.precision != "auto":
+        return settings.precision
+    return "bf16-mixed" if _has_fast_bfloat16(settings.accelerator) else "32-true"
+
+
+def _has_fast_bfloat16(accelerator: str) -> bool:
+    if accelerator == "tpu":
+        return True
+    import torch
+
+    if accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available():
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if accelerator == "mps" or (accelerator == "auto" and torch.backends.mps.is_available()):
+        return False
+    cpuinfo = Path("/proc/cpuinfo")  # torch has no public question for this; elsewhere than on Linux float32 is the safe answer
+    if not cpuinfo.exists():
+        return False
+    flags = {
+        flag for line in cpuinfo.read_text(errors="replace").splitlines() if line.startswith(("flags", "Features")) for flag in line.split()
+    }
+    return not flags.isdisjoint({"avx512_bf16", "amx_bf16", "bf16"})
+
+
+_UNHELPFUL = (
+    # What Lightning says about itself. Matched by the beginning of the exact message, so that nothing else is hidden.
+    "GPU available: ",
+    "TPU available: ",
+    "HPU available: ",
+    "💡 Tip: ",
+    "`Trainer.fit` stopped: `max_epochs=1` reached.",
+    "----------------------------------------------------------------------------------------------------",
+    "distributed_backend=",
+    "Initializing distributed: ",
+    "Your model can run with static graph optimizations",
+)
+_UNHELPFUL_WARNINGS = (
+    r"The 'train_dataloader' does not have many workers",  # batches are made in a millisecond
+    r"The number of training batches \(\d+\) is smaller than the logging interval",  # we write the last step's row ourselves
+    r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # Lightning's own use of torch
+    r"`training_step` returned `None`",
+)
+
+
+def _quieten_lightning() -> None:
+    def is_helpful(record: logging.LogRecord) -> bool:
+        return not record.getMessage().lstrip().startswith(_UNHELPFUL)
+
+    for name in ("lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.distributed", "lightning.fabric.utilities.rank_zero"):
+        logger = logging.getLogger(name)
+        if not any(getattr(old, "__qualname__", "") == is_helpful.__qualname__ for old in logger.filters):
+            logger.addFilter(is_helpful)
+    for message in _UNHELPFUL_WARNINGS:
+        warnings.filterwarnings("ignore", message=message)

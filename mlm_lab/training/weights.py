@@ -1,0 +1,89 @@
+"""A run's weights: drawn from seeds.init, written once at the end as safetensors, read back by evaluation. Imports no Lightning.
+
+RUN_FOLDER/weights.safetensors   tied matrices once
+RUN_FOLDER/tokenizer.json        so that the folder alone is enough to use the encoder
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mlm_lab.errors import UserError
+from mlm_lab.types import ObjectiveModule, Vocabulary
+
+if TYPE_CHECKING:
+    import torch
+
+    from mlm_lab.config import RunConfig
+
+WEIGHTS = "weights.safetensors"
+TOKENIZER = "tokenizer.json"
+
+
+def fresh_module(config: RunConfig, vocabulary: Vocabulary) -> ObjectiveModule:
+    """The objective's module with the random weights that the run starts from: a function of seeds.init alone."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seeds.init)
+        return config.objective.build(config.model, vocabulary)
+
+
+def save_weights(module: torch.nn.Module, folder: Path) -> str:
+    """Write weights.safetensors whole or not at all. Returns its SHA-256, which is that of the weights: no date or path is in it."""
+    from safetensors.torch import save_model
+
+    temporary = folder / f"{WEIGHTS}.tmp"
+    try:
+        save_model(module, str(temporary))
+        digest = file_sha256(temporary)
+        temporary.replace(folder / WEIGHTS)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return digest
+
+
+def load_module(folder: Path, config: RunConfig, vocabulary: Vocabulary) -> ObjectiveModule:
+    """The module of a finished run, on the CPU, in evaluation mode.
+
+    Raises:
+        UserError: the folder has no weights, or weights of another model.
+    """
+    module = fresh_module(config, vocabulary)
+    load_weights(module, folder)
+    return module.eval()
+
+
+def load_encoder(folder: Path, config: RunConfig, vocabulary: Vocabulary) -> torch.nn.Module:
+    """The encoder of a finished run, as `load_module`."""
+    return load_module(folder, config, vocabulary).encoder
+
+
+def load_weights(module: torch.nn.Module, folder: Path) -> None:
+    """Copy a finished run's weights into a module of the same shapes. Raises UserError as `load_module`."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_model
+
+    path = folder / WEIGHTS
+    if not path.exists():
+        raise UserError(
+            "this run has no weights yet", where=str(folder), fix="finish its pretraining: the same command with stages=[pretrain]"
+        )
+    try:
+        load_model(module, str(path))
+    except SafetensorError as error:
+        raise UserError(
+            "the weights are damaged", where=str(path), given=str(error), fix="remove the file and run the same command again"
+        ) from None
+    except RuntimeError as error:
+        reason = next((line.strip() for line in str(error).splitlines()[1:] if line.strip()), str(error))
+        raise UserError(
+            "the weights are of another model", where=str(path), given=reason, fix="use the model, objective and tokenizer of that run"
+        ) from None
+
+
+def file_sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
