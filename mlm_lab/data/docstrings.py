@@ -23,7 +23,8 @@ _TYPE_FIELDS = frozenset(("type", "rtype", "vartype", "license", "copyright", "a
 _SECTION = re.compile(r"[A-Z][a-z]+(?: [A-Za-z]+)?\s*:{1,2}")
 _GOOGLE_ITEM = re.compile(r"\*{0,2}`{0,2}\w[\w.]*`{0,2}(?:,\s*\*{0,2}\w+)*\s*(?:[(\[].*?[)\]])?\s*:\s+(?P<text>\S.*)")
 _NUMPY_ITEM = re.compile(r"\*{0,2}`{0,2}\w[\w.]*`{0,2}(?:,\s*\*{0,2}\w+)*\s+:(?:\s|$)")
-_BULLET = re.compile(r"(?:[-*+•·]|\(?\d{1,2}[.)]|\(?[a-z]\)|#\.)\s+(?P<text>\S.*)")
+_TYPED_ITEM = re.compile(r"\*{0,2}`{0,2}\w+`{0,2}\s*\(.*?\)\s*:(?:\s+(?P<text>\S.*))?$")
+_BULLET = re.compile(r"(?:[-*+•·]|\[\d+\]|\(?\d{1,2}[.)]|\(?[a-z]\)|#\.)\s+(?P<text>\S.*)")
 
 _MARKUP = (
     (re.compile(r"(?::[\w:+.-]+:)?`~(?:\w+\.)*([^`<]+)`"), r"\1"),  # :class:`~a.b.C` reads as C
@@ -38,7 +39,8 @@ _MARKUP = (
 )
 _CODE = re.compile(
     r"[{}\\|$^]|://|>>>|[=!<>:+]=|=[=>]|\s=\s|->|<<|::|\w=\S|\w\(.*\)\.\w|\)\(|^[@#%<>=+/-]"
-    r"|^(?:import \w|from [\w.]+ import |def \w+\(|class \w+[(:]|return \w+[(.\[]|print\(|assert |raise \w+\(|(?:if|for|while|with) .*:$)"
+    r"|^(?:import \w|from [\w.]+ import |def \w+\(|class \w+[(:]|return \w+[(.\[]|print\(|assert |raise \w+\()"
+    r"|^(?:async )?(?:if|for|while|with|def) .*:$"
 )
 _WORD = re.compile(r"(?<!\S)[^\w\s]*[^\W\d_]{2,}")
 
@@ -97,15 +99,16 @@ def paragraphs(docstring: str) -> list[str]:
             block_indent = indent if text.endswith("::") else None
             in_section, item_indent = True, None
             found.append([])
-        elif is_item and _NUMPY_ITEM.match(text):
+        elif _NUMPY_ITEM.match(text):
             item_indent = indent
             found.append([])
-        elif is_item and (item := _GOOGLE_ITEM.match(text)):
+        elif item := (is_item and _GOOGLE_ITEM.match(text)) or _TYPED_ITEM.match(text):
             item_indent, hanging = indent, True
-            found.append([item["text"]])
+            found.append([item["text"] or ""])
         elif bullet := _BULLET.match(text):
             hanging = True
-            found.append([bullet["text"]])
+            item = _TYPED_ITEM.match(bullet["text"])
+            found.append([(item["text"] or "") if item else bullet["text"]])
         else:
             if indent != previous and not hanging:
                 found.append([])

@@ -8,9 +8,11 @@ corpus.describe()                 after reading: what was found, skipped, droppe
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Protocol
 
 from mlm_lab.data.sentences import split_paragraphs, split_sentences
@@ -48,6 +50,12 @@ def split_document(raw: RawDocument) -> Document:
     else:
         sentences = tuple(sentence for paragraph in split_paragraphs(raw.text) for sentence in split_sentences(paragraph))
     return Document(sentences, raw.source, raw.split)
+
+
+def code_digest(*modules: ModuleType) -> str:
+    """Digest of the source of modules, for fingerprints: text that other code would cut in other places is another text."""
+    sources = (Path(module.__file__).read_bytes() for module in modules)
+    return hashlib.sha256(b"\0".join(sources)).hexdigest()
 
 
 class Corpus(Protocol):

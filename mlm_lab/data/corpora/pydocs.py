@@ -15,6 +15,7 @@ import os
 import platform
 import shutil
 import signal
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -26,7 +27,7 @@ from filelock import FileLock
 
 from mlm_lab.console import progress
 from mlm_lab.data import docstrings, duplicates, python_sources, sentences
-from mlm_lab.data.documents import TRAIN, VALIDATION, Document, RawDocument, split_document
+from mlm_lab.data.documents import TRAIN, VALIDATION, Document, RawDocument, code_digest, split_document
 from mlm_lab.data.duplicates import Duplicates
 from mlm_lab.data.python_sources import Docstring, SourceFile
 from mlm_lab.errors import UserError, require
@@ -95,7 +96,7 @@ class PyDocs:
         ]
 
     def describe(self) -> list[str]:
-        return list(_DESCRIPTIONS.get(self.fingerprint(), ()))
+        return list(getattr(self, "_found", ()))
 
     def _folder(self, cache_dir: Path) -> Path:
         """The folder of this digest, built if it is not there: whole or not at all, by one process while others wait."""
@@ -108,11 +109,8 @@ class PyDocs:
                 unfinished.mkdir()
                 build(*_installed_files(), self.validation_share, unfinished)
                 unfinished.rename(folder)
-        _DESCRIPTIONS[self.fingerprint()] = json.loads((folder / "found.json").read_text(encoding="utf-8"))
+        object.__setattr__(self, "_found", json.loads((folder / "found.json").read_text(encoding="utf-8")))  # for describe; no config field
         return folder
-
-
-_DESCRIPTIONS: dict[str, list[str]] = {}
 
 
 def read_entries(cache_dir: Path, validation_share: float = 0.05) -> list[Entry]:
@@ -209,8 +207,7 @@ def _digest(validation_share: float) -> str:
 
 def digest_of(distributions: Iterable[importlib.metadata.Distribution], validation_share: float) -> str:
     """Digest of everything that the entries depend on."""
-    code = [Path(module.__file__).read_text(encoding="utf-8") for module in (docstrings, duplicates, python_sources, sentences)]
-    code.append(Path(__file__).read_text(encoding="utf-8"))
+    code = code_digest(sys.modules[__name__], docstrings, duplicates, python_sources, sentences)
     versions = sorted((distribution.metadata["Name"], distribution.version) for distribution in distributions)
     content = json.dumps([code, versions, platform.python_version(), validation_share])
     return hashlib.sha256(content.encode()).hexdigest()[:15]
