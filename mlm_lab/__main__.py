@@ -127,9 +127,12 @@ def _catch_sigterm() -> None:
 
 
 def _tell(message: str, exit_code: int) -> int:
+    """Print the error on stderr, at most ten lines of it, from the first process of the run only."""
     if is_main_process():
+        lines = message.splitlines()
+        cut = [*lines[:9], f"  ... and {len(lines) - 9} lines more"] if len(lines) > 10 else lines
         sys.stdout.flush()
-        print(message if exit_code != 2 else f"error: {message}", file=sys.stderr)
+        print(("error: " if exit_code == 2 else "") + "\n".join(cut), file=sys.stderr)
     return exit_code
 
 

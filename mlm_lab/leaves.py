@@ -62,22 +62,28 @@ def build(values: Mapping[str, object], path: str, problems: list[Problem], cls:
     """
     cls = cls or find_class(values.get("_target_"), path)
     hints, names = typing.get_type_hints(cls), [field.name for field in fields(cls) if field.init]
-    found_before, ready = len(problems), {}
+    ready: dict[str, object] = {}
+    unfit, unbuilt = set(), set()  # fields whose value has a wrong type; fields whose own dataclass could not be built
     for name in values:
         if name not in names and name != "_target_":
             problems.append(Problem(_join(path, name), values[name], f"left out: {cls.__name__} has no such field"))
+            unfit.add(name)
     for name in names:
+        found_before = len(problems)
         if name not in values:
             problems.append(Problem(_join(path, name), "nothing", "given in the YAML file of this option"))
         else:
             ready[name] = _field(values[name], hints[name], _join(path, name), problems)
-    if len(problems) > found_before:
+        if len(problems) > found_before:
+            (unbuilt if isinstance(values.get(name), Mapping) else unfit).add(name)
+    if unfit:  # the ranges of the others may depend on these
         return None
     try:
-        return cls(**ready)
+        built = cls(**ready)
     except InvalidFields as error:
-        problems.extend(problem._replace(field=_join(path, problem.field)) for problem in error.problems)
-        return None
+        built = None
+        problems.extend(p._replace(field=_join(path, p.field)) for p in error.problems if p.field not in unbuilt)
+    return None if unbuilt else built
 
 
 def _field(value: object, hint: object, path: str, problems: list[Problem]) -> object:

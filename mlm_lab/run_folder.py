@@ -11,6 +11,7 @@
 summary.json, written whole by each update (a reader sees the old one or the new one, never a part); a number that is not finite is null:
 
     status                 running, finished, failed or interrupted; error: the message of a failed run
+    study, tags            as configured
     config_hash            64 hexadecimal digits; weights_sha256 of the encoder and heads after the last step
     steps, tokens          optimiser steps; raw corpus tokens
     positions              non-padding inputs, encoder and decoder; supervised_positions: targets

@@ -12,6 +12,7 @@ from types import ModuleType
 
 from mlm_lab.console import say
 from mlm_lab.errors import Interrupted, UserError
+from mlm_lab.provenance import provenance
 from mlm_lab.run_config import RunConfig, config_hash, to_dict, to_yaml
 from mlm_lab.run_folder import RunFolder
 
@@ -25,7 +26,7 @@ def run(config: RunConfig) -> dict:
         Interrupted, KeyboardInterrupt: stopped on request; the same config resumes.
     """
     stages = [importlib.import_module(f"mlm_lab.stages.{name}") for name in config.stages]
-    check_inputs(config)
+    check_inputs(config, stages)
     folder = RunFolder.of(config.output_dir, config_hash(config))
     is_new, parent_is_new = not folder.path.exists(), not config.output_dir.exists()
     try:
@@ -40,13 +41,13 @@ def run(config: RunConfig) -> dict:
     return folder.read_summary()
 
 
-def check_inputs(config: RunConfig) -> None:
-    """Look whether the corpus and the tasks' files are there, before anything is prepared or written. Raises UserError."""
-    if {"prepare", "pretrain"} & set(config.stages) and hasattr(config.data, "check"):
+def check_inputs(config: RunConfig, stages: list[ModuleType]) -> None:
+    """Look whether the corpus and what each stage needs are there, before anything is prepared or written. Raises UserError."""
+    if "prepare" in config.stages or "pretrain" in config.stages:
         config.data.check()
-    if "evaluate" in config.stages:
-        for task in config.tasks.values():
-            task.check(config.evaluation)
+    for stage in stages:
+        if hasattr(stage, "check"):
+            stage.check(config)
 
 
 def _go_through(stages: list[ModuleType], config: RunConfig, folder: RunFolder) -> None:
@@ -54,7 +55,7 @@ def _go_through(stages: list[ModuleType], config: RunConfig, folder: RunFolder) 
         say(f"This run is finished: {folder.path} (another seed makes another run). What is missing is added; its result:")
     folder.record_start(to_yaml(config), config.overrides)
     about = {"config_hash": config_hash(config), "study": config.study, "tags": config.tags, "seeds": to_dict(config.seeds)}
-    folder.update_summary(status="running", error=None, **about)
+    folder.update_summary(status="running", error=None, **about, **provenance())
     try:
         for stage in stages:
             stage.run(config, folder)
