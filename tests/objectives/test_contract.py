@@ -1,0 +1,114 @@
+"""What every objective of conf/objective/ holds to: fields as in its YAML, pure batches of constant shapes."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import pickle
+from dataclasses import fields, is_dataclass
+from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from mlm_lab.corruption.draws import Draws
+from mlm_lab.types import IGNORE_INDEX, Batch
+from tests.corruption.stores import VOCABULARY, keys_of, many_documents
+
+OPTIONS = sorted((Path(__file__).resolve().parents[2] / "conf" / "objective").glob("*.yaml"))
+LENGTH = 64
+EPOCHS = [0, 0, 1, 3, 12]
+
+
+def load(option: Path) -> tuple[type, dict[str, Any]]:
+    values = yaml.safe_load(option.read_text())
+    module, _, name = values.pop("_target_").rpartition(".")
+    return getattr(import_module(module), name), values
+
+
+@pytest.fixture(params=OPTIONS, ids=lambda option: option.stem)
+def option(request: pytest.FixtureRequest) -> Path:
+    return request.param
+
+
+@pytest.fixture
+def objective(option: Path) -> Any:
+    kind, values = load(option)
+    return kind(**values)
+
+
+def make(objective: Any, index: list[int], epoch: list[int] | int = 0, seed: int = 0) -> Batch:
+    store = many_documents(80)
+    return objective.make_batch(store, objective.plan(store, LENGTH, Draws(seed, "train")), keys_of(index, epoch))
+
+
+def test_defaults_live_in_the_yaml_alone(option: Path) -> None:
+    kind, values = load(option)
+    assert is_dataclass(kind) and kind.__dataclass_params__.frozen and all(field.kw_only for field in fields(kind))
+    assert list(values) == [field.name for field in fields(kind)]
+    assert all(field.default is field.default_factory for field in fields(kind)), "a field has a default in Python"
+    assert option.read_text().startswith("# "), "the first line says what the option is"
+    assert kind.__doc__ and isinstance(kind.code_version, int)
+    assert kind.__module__ == f"mlm_lab.objectives.{option.stem}"
+
+
+def test_each_field_is_documented(option: Path) -> None:
+    kind, values = load(option)
+    body = ast.parse(inspect.getsource(kind)).body[0].body
+    documented = {
+        statement.target.id
+        for statement, following in pairwise(body)
+        if isinstance(statement, ast.AnnAssign) and isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
+    }
+    assert set(values) <= documented
+
+
+def test_batches_are_pure(objective: Any) -> None:
+    index = [0, 5, 5, 2, 9]
+    batch, again = make(objective, index, EPOCHS), make(objective, index, EPOCHS)
+    for name, array in batch.items():
+        assert isinstance(array, np.ndarray) and len(array) == len(index)
+        assert array.dtype == again[name].dtype and (array == again[name]).all()
+    for row in range(len(index)):
+        alone = make(objective, index[row : row + 1], EPOCHS[row : row + 1])
+        assert alone.keys() == batch.keys()
+        assert all((array[row : row + 1] == alone[name]).all() for name, array in batch.items())
+
+
+def test_seeds_give_other_batches(objective: Any) -> None:
+    first, second = make(objective, list(range(10))), make(objective, list(range(10)), seed=1)
+    assert any((first[name] != second[name]).any() for name in first)
+
+
+def test_shapes_are_those_of_every_batch(objective: Any) -> None:
+    shapes = {tuple((name, array.shape) for name, array in make(objective, list(range(start, start + 8))).items()) for start in (0, 8, 20)}
+    assert len(shapes) == 1
+
+
+def test_ids_and_labels_are_of_the_vocabulary(objective: Any) -> None:
+    batch = make(objective, list(range(30)))
+    assert batch["input_ids"].min() >= 0 and batch["input_ids"].max() < VOCABULARY.size
+    assert (batch["input_ids"][batch["attention_mask"] == 0] == VOCABULARY.pad_id).all()
+    labels = batch["labels"][batch["labels"] != IGNORE_INDEX]
+    assert len(labels) and labels.min() >= 0 and labels.max() < VOCABULARY.size
+
+
+def test_plans_and_objectives_travel_to_worker_processes(objective: Any) -> None:
+    store = many_documents(80)
+    plan = objective.plan(store, LENGTH, Draws(0, "train"))
+    there, plan_there, store_there = pickle.loads(pickle.dumps((objective, plan, store)))
+    assert there == objective and len(plan_there) == len(plan) and plan.draws == plan_there.draws
+    first, second = objective.make_batch(store, plan, keys_of([1, 2])), there.make_batch(store_there, plan_there, keys_of([1, 2]))
+    assert all((first[name] == second[name]).all() for name in first)
+
+
+def test_probes_are_objectives_that_the_same_module_takes(objective: Any) -> None:
+    probes = objective.probes()
+    assert "mlm_15" in probes
+    for probe in probes.values():
+        batch = make(probe, [0, 1, 2])
+        assert (batch["labels"] != IGNORE_INDEX).any()
