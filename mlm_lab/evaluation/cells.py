@@ -12,10 +12,13 @@ import copy
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from mlm_lab.evaluation.encode import EncodedPart, encode
 from mlm_lab.evaluation.metrics import is_constant, metric_names, score_sequences, score_tags
@@ -41,14 +44,17 @@ class EncodedTask:
     data: TaskData
     train: EncodedPart
     parts: dict[str, EncodedPart]
+    fingerprint: str
+    """Digest of the examples."""
 
     @classmethod
-    def of(cls, task: Task, data: TaskData, evaluation: Evaluation, tokenizer: LoadedTokenizer, max_length: int, seed: int) -> EncodedTask:
-        """max_length: what the encoder can read; seed: draws the training examples where evaluation.train_limit asks for a part of them."""
-        length = min(task.max_length or evaluation.max_length or max_length, max_length)
-        train = limit_examples(data.train, evaluation.train_limit, seed)
-        parts = {name: encode(data, examples, tokenizer, length) for name, examples in data.parts.items()}
-        return cls(task, data, encode(data, train, tokenizer, length), parts)
+    def of(
+        cls, task: Task, data: TaskData, fingerprint: str, tokenizer: LoadedTokenizer, max_length: int, train_limit: int | None, seed: int
+    ) -> EncodedTask:
+        """seed: draws the training examples where train_limit asks for a part of them."""
+        train = limit_examples(data.train, train_limit, seed)
+        parts = {name: encode(data, examples, tokenizer, max_length) for name, examples in data.parts.items()}
+        return cls(task, data, encode(data, train, tokenizer, max_length), parts, fingerprint)
 
     def recipe(self, evaluation: Evaluation, start: str, hidden_size: int) -> Recipe:
         """How a cell is trained: the task's own choices before those of `evaluation`."""
@@ -63,23 +69,31 @@ class EncodedTask:
         return Recipe(rate, steps, batch_size, evaluation.warmup_share, evaluation.weight_decay, evaluation.pooling, task.feature_based)
 
 
-def limit_examples(examples, limit: int | None, seed: int):
+def limit_examples(examples: Sequence, limit: int | None, seed: int) -> Sequence:
     """The first `limit` of the examples in an order drawn with seed; a larger limit holds the smaller one's examples."""
     if limit is None or limit >= len(examples):
         return examples
-    import numpy as np
-
     order = np.random.default_rng([seed, len(examples)]).permutation(len(examples))[:limit]
     return [examples[i] for i in sorted(order)]
 
 
-def read_cell(folder: Path) -> dict | None:
-    """A finished cell's record, or None where it has to be run."""
+def fingerprint_of(data: TaskData) -> str:
+    """Digest of all examples: a cell whose files have changed since is run again."""
+    digest = blake2b(digest_size=16)
+    for name, examples in (("train", data.train), *data.parts.items()):
+        digest.update(f"{name} {data.label_names}".encode())
+        for example in examples:
+            digest.update(repr(tuple(example)).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def read_cell(folder: Path, fingerprint: str) -> dict | None:
+    """A finished cell's record, or None where it has to be run: missing, failed, or of other examples."""
     try:
         record = json.loads((folder / RESULT).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
         return None
-    return record if record.get("status") == "finished" else None
+    return record if record.get("status") == "finished" and record.get("examples_fingerprint") == fingerprint else None
 
 
 def run_cell(
@@ -105,7 +119,11 @@ def run_cell(
         "learning_rate": recipe.learning_rate,
         "batch_size": recipe.batch_size,
     }
-    record |= {"train_examples": len(encoded.train), "train_truncated": encoded.train.truncated}
+    record |= {
+        "examples_fingerprint": encoded.fingerprint,
+        "train_examples": len(encoded.train),
+        "train_truncated": encoded.train.truncated,
+    }
     try:
         model = finetune(copy.deepcopy(encoder), encoded.data, encoded.train, recipe, seed, fabric, pad_id, title)
         predictions = {name: predict(model, part, encoded.data.label_names, fabric, pad_id) for name, part in encoded.parts.items()}

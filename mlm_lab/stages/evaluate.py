@@ -9,11 +9,13 @@ On the first process only; fine-tuning fits on one device.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlm_lab import console
+from mlm_lab.errors import UserError
 from mlm_lab.evaluation import summary
-from mlm_lab.evaluation.cells import STARTS, EncodedTask, read_cell, run_cell
+from mlm_lab.evaluation.cells import STARTS, EncodedTask, fingerprint_of, read_cell, run_cell
 from mlm_lab.evaluation.tasks import glue
 from mlm_lab.ranks import is_main_process
 
@@ -28,9 +30,37 @@ if TYPE_CHECKING:
 
 
 def check(config: RunConfig) -> None:
-    """Refuse, before anything is prepared, a task whose files are missing. Raises UserError."""
+    """Refuse, before anything is prepared, what would stop the stage later.
+
+    Raises:
+        UserError: a task's files are missing, rows are longer than the encoder can read, `pretrained` is no run folder.
+    """
+    model = source_of(config).model
     for task in config.tasks.values():
         task.check(config.evaluation)
+        length = row_length(task, config)
+        if model.positions == "learned" and length > model.max_positions:
+            raise UserError(
+                f"Task {task.name}: the encoder has too few learned positions for such long rows.",
+                given=f"max_length {length}, model.max_positions={model.max_positions}",
+                fix=f"evaluation.max_length={model.max_positions}",
+            )
+
+
+def source_of(config: RunConfig) -> RunConfig:
+    """The config of the run whose encoder is evaluated: of `pretrained` where nothing is pretrained here, else this one."""
+    if config.pretrained is None or "pretrain" in config.stages:
+        return config
+    from mlm_lab.config import load
+
+    if not (Path(config.pretrained).expanduser() / "config.yaml").exists():
+        raise UserError("This is not a run folder: it has no config.yaml.", given=f"pretrained={config.pretrained}")
+    return load(Path(config.pretrained).expanduser())
+
+
+def row_length(task: Task, config: RunConfig) -> int:
+    """Tokens of a task's examples: its own choice, that of `evaluation`, that of pretraining."""
+    return task.max_length or config.evaluation.max_length or source_of(config).max_length
 
 
 def run(config: RunConfig, folder: RunFolder) -> None:
@@ -58,7 +88,8 @@ class Cells:
     """The cells of one run. Weights, tokenizer and device are made when the first missing cell asks for them."""
 
     def __init__(self, config: RunConfig, folder: RunFolder):
-        self.config, self.folder = config, folder
+        self.config, self.folder, self.source = config, folder, source_of(config)
+        self.weights = folder.path if self.source is config else Path(config.pretrained).expanduser()
         self._encoders: dict[str, torch.nn.Module] = {}
         self._tokenizer: LoadedTokenizer | None = None
         self._fabric: Fabric | None = None
@@ -69,24 +100,27 @@ class Cells:
         seeds = range(first_seed, first_seed + evaluation.seeds)
         starts = STARTS if evaluation.floor else STARTS[:1]
         places = {(start, seed): self._place(task, seed) / start for start in starts for seed in seeds}
-        records = {cell: read_cell(place) for cell, place in places.items()}
         data = task.load(evaluation, self.config.cache_dir)
         for note in data.notes:
             console.say(f"{task.name}: {note}")
+        fingerprint = fingerprint_of(data)
+        records = {cell: read_cell(place, fingerprint) for cell, place in places.items()}
         if None in records.values():
-            encoded = EncodedTask.of(task, data, evaluation, self.tokenizer, self.config.max_length, first_seed)
+            encoded = EncodedTask.of(
+                task, data, fingerprint, self.tokenizer, row_length(task, self.config), evaluation.train_limit, first_seed
+            )
             for (start, seed), place in places.items():
                 if records[start, seed] is None:
                     records[start, seed] = self._run(encoded, start, seed, place)
         by_start = {start: {seed: records[start, seed] for seed in seeds} for start in starts}
         return summary.summarise(by_start["pretrained"], by_start.get("floor", {}), task.baselines(data))
 
-    def _place(self, task: Task, seed: int):
+    def _place(self, task: Task, seed: int) -> Path:
         from mlm_lab.config import evaluation_key
 
         return self.folder.evaluation_folder(task.name, seed, evaluation_key(self.config, task.name, seed))
 
-    def _run(self, encoded: EncodedTask, start: str, seed: int, place) -> dict:
+    def _run(self, encoded: EncodedTask, start: str, seed: int, place: Path) -> dict:
         encoder = self.encoder(start)
         recipe = encoded.recipe(self.config.evaluation, start, encoder.hidden_size)
         title = f"{encoded.task.name}, {'pretrained' if start == 'pretrained' else 'random start'}, seed {seed}"
@@ -100,7 +134,7 @@ class Cells:
         if self._tokenizer is None:
             from mlm_lab.tokenizers.loading import load
 
-            self._tokenizer = load(self.folder.path)
+            self._tokenizer = load(self.weights)
         return self._tokenizer
 
     def encoder(self, start: str) -> torch.nn.Module:
@@ -110,9 +144,9 @@ class Cells:
 
             vocabulary = self.tokenizer.vocabulary
             if start == "pretrained":
-                self._encoders[start] = load_module(self.folder.path, self.config, vocabulary).encoder
+                self._encoders[start] = load_module(self.weights, self.source, vocabulary).encoder
             else:
-                self._encoders[start] = fresh_module(self.config, vocabulary).encoder
+                self._encoders[start] = fresh_module(self.source, vocabulary).encoder
         return self._encoders[start]
 
     @property

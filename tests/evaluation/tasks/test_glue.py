@@ -1,0 +1,145 @@
+"""GLUE files: official layouts, their quirks, their errors, and the real files."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+
+from mlm_lab.errors import UserError
+from mlm_lab.evaluation.summary import describe
+from mlm_lab.evaluation.task import SequenceExample
+from mlm_lab.evaluation.tasks import glue
+from tests.evaluation.protocol import evaluation, task
+
+TRAIN = {
+    "cola": ("CoLA", 'gj04\t1\t\tIt "works.\ngj04\t0\t*\tWorks it.\n'),
+    "sst2": ("SST-2", "sentence\tlabel\na charm \t1\nbleak \t0\n"),
+    "mrpc": ("MRPC", '﻿Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t10\t11\t"He said\tHe says"\n0\t10\t12\tOne\tTwo\n'),
+    "stsb": (
+        "STS-B",
+        "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore\n0\tg\tf\ty\t0\ts\ts\tA\tB\t3.25\n",
+    ),
+    "qqp": ("QQP", "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n0\t1\t2\tWhy?\tHow?\t0\n1\t3\t4\tcut in\n5\t1\t2\tA?\tA?\t1\n"),
+    "mnli": ("MNLI", "index\tsentence1\tsentence2\tlabel1\tgold_label\n0\tA\tB\tneutral\tcontradiction\n1\tA\tC\tneutral\tneutral\n"),
+    "qnli": ("QNLI", "index\tquestion\tsentence\tlabel\n0\tWho?\tHe.\tentailment\n"),
+    "rte": ("RTE", "index\tsentence1\tsentence2\tlabel\n0\tA\tB\tnot_entailment\r\n"),
+    "wnli": ("WNLI", "index\tsentence1\tsentence2\tlabel\n0\tA\tB\t1\n"),
+}
+EXAMPLES = {
+    "cola": [('It "works.', None, 1), ("Works it.", None, 0)],
+    "sst2": [("a charm ", None, 1), ("bleak ", None, 0)],
+    "mrpc": [('"He said', 'He says"', 1), ("One", "Two", 0)],
+    "stsb": [("A", "B", 3.25)],
+    "qqp": [("Why?", "How?", 0), ("A?", "A?", 1)],
+    "mnli": [("A", "B", 2), ("A", "C", 1)],
+    "qnli": [("Who?", "He.", 0)],
+    "rte": [("A", "B", 1)],
+    "wnli": [("A", "B", 1)],
+}
+
+
+def write(tmp_path, name: str, text: str | None = None, zipped: bool = False):
+    """train and dev files of a task, alike. Returns the settings that read them."""
+    folder, default = TRAIN[name]
+    directory = tmp_path / "glue" / folder
+    directory.mkdir(parents=True, exist_ok=True)
+    for stem in ("train", "dev_matched", "dev_mismatched") if name == "mnli" else ("train", "dev"):
+        content = (default if text is None else text).encode()
+        (directory / f"{stem}.tsv{'.gz' if zipped else ''}").write_bytes(gzip.compress(content) if zipped else content)
+    return evaluation(data_dir=str(tmp_path))
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+@pytest.mark.parametrize("name", TRAIN)
+def test_trap_31_every_task_reads_its_layout(tmp_path, name, zipped):
+    settings = write(tmp_path, name, zipped=zipped)
+    glue_task = task(name)
+    glue_task.check(settings)
+    data = glue_task.load(settings, tmp_path)
+    assert data.train == data.dev == [SequenceExample(*example) for example in EXAMPLES[name]]
+    assert data.kind == ("regression" if name == "stsb" else "classification")
+    assert set(data.extra) == ({"mismatched"} if name == "mnli" else set())
+    assert bool(data.notes) == (name == "qqp")  # its cut row is counted
+
+
+def test_without_the_mismatched_file_the_task_says_so(tmp_path):
+    settings = write(tmp_path, "mnli")
+    (tmp_path / "glue/MNLI/dev_mismatched.tsv").unlink()
+    data = task("mnli").load(settings, tmp_path)
+    assert data.extra == {}
+    assert "dev_mismatched" in data.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "parts"),
+    [
+        ("sst2", "sentence\tlabel\ngood\t1\nbad\t2\n", ["train.tsv, line 3", "'2'", "0, 1"]),
+        ("rte", "index\tsentence1\tsentence2\tlabel\n0\tA\tB\tneutral\n", ["line 2", "'neutral'", "entailment, not_entailment"]),
+        ("stsb", "sentence1\tsentence2\tscore\nA\tB\t5.1\n", ["line 2", "'5.1'", "0 to 5"]),
+        ("stsb", "sentence1\tsentence2\tscore\nA\tB\tnan\n", ["line 2", "'nan'"]),
+        ("cola", "gj04\t1\tIt works.\n", ["train.tsv, line 1", "3"]),
+        ("mrpc", "Quality\t#1 String\n1\tA\n", ["line 1", "#2 String"]),
+        ("sst2", "sentence\tlabel\n", ["no examples"]),
+    ],
+)
+def test_what_cannot_be_read_is_told_with_file_and_line(tmp_path, name, text, parts):
+    settings = write(tmp_path, name, text)
+    with pytest.raises(UserError) as error:
+        task(name).load(settings, tmp_path)
+    assert all(part in str(error.value) for part in parts), str(error.value)
+
+
+def test_damaged_files_are_told(tmp_path):
+    settings = write(tmp_path, "sst2")
+    (tmp_path / "glue/SST-2/train.tsv").write_bytes(b"sentence\tlabel\nfine\t1\ncaf\xe9\t0\n")
+    with pytest.raises(UserError, match="not UTF-8") as error:
+        task("sst2").load(settings, tmp_path)
+    assert "line 3" in str(error.value)
+    (tmp_path / "glue/SST-2/train.tsv").unlink()
+    whole = gzip.compress(TRAIN["sst2"][1].encode())
+    (tmp_path / "glue/SST-2/train.tsv.gz").write_bytes(whole[:-9])
+    with pytest.raises(UserError, match="cut short"):
+        task("sst2").load(settings, tmp_path)
+
+
+def test_a_missing_file_is_refused_by_the_check(tmp_path):
+    settings = write(tmp_path, "sst2")
+    (tmp_path / "glue/SST-2/dev.tsv").unlink()
+    with pytest.raises(UserError, match=r"dev\.tsv"):
+        task("sst2").check(settings)
+
+
+def results(**changes) -> dict:
+    """metric -> numbers of two seeds, as the evaluate stage has them."""
+    table = {name: dict.fromkeys(glue.TABLE[name].metrics, 0.5) for name in glue.AVERAGED}
+    table["mnli"]["mismatched/accuracy"] = 0.7
+    table["mrpc"]["f1"] = 0.9
+    numbers = {name: {m: {**describe([v, v + 0.1]), "seeds": [0, 1]} for m, v in metrics.items()} for name, metrics in table.items()}
+    return numbers | changes
+
+
+def test_trap_31_the_average_is_over_tasks_and_says_which():
+    average = glue.average(results())
+    assert average["values"] == [pytest.approx((6 * 0.5 + 0.7 + 0.6) / 8), pytest.approx((6 * 0.5 + 0.7 + 0.6) / 8 + 0.1)]
+    assert "without wnli" in glue.AVERAGE_NAME
+
+
+def test_trap_31_no_average_over_part_of_the_set():
+    whole = results()
+    assert glue.average({name: entry for name, entry in whole.items() if name != "qqp"}) is None
+    assert glue.average(results(mnli={"accuracy": whole["mnli"]["accuracy"]})) is None
+    assert glue.average(results(stsb={**whole["stsb"], "pearson": {**describe([0.1, None]), "seeds": [0, 1]}})) is None
+    assert glue.average(results(rte={"accuracy": {**describe([0.5]), "seeds": [0]}})) is None
+
+
+REAL = {"cola": (8551, 1043), "sst2": (67349, 872), "mrpc": (3668, 408), "stsb": (5749, 1500), "rte": (2490, 277), "wnli": (635, 71)}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_files(shared_data, tmp_path, name):
+    """traps.md 30: RTE dev is 277."""
+    data = task(name).load(evaluation(data_dir=str(shared_data)), tmp_path)
+    assert (len(data.train), len(data.dev)) == REAL[name]
+    if name == "mrpc":
+        assert sum(example.label for example in data.dev) == 279
