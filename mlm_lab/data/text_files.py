@@ -18,20 +18,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from mlm_lab.data.raw_text import LONGEST_TEXT
 from mlm_lab.errors import UserError
 
 BLOCK = 1 << 20
 """Bytes read at a time."""
 PARQUET_ROWS = 64
 """Rows read at a time: documents may have a million characters each."""
-LONGEST_TEXT = 8_000_000
-"""Characters; a txt document that grows beyond is cut at a line border, so that a file without blank lines fits in memory."""
 
 
 class Record(NamedTuple):
     text: str
     number: int
     """Line where it starts (txt, jsonl, csv) or row (parquet), from 1."""
+    is_piece: bool = False
+    """Cut from a document that had grown beyond LONGEST_TEXT."""
 
 
 def kind_of(path: Path) -> str | None:
@@ -59,7 +60,7 @@ def _read_txt(path: Path, column: str, encoding: str) -> Iterator[Record]:
             document.append(line)
             size += len(line)
         if document and (size > LONGEST_TEXT or not line or line.isspace()):
-            yield Record("\n".join(document), start)
+            yield Record("\n".join(document), start, size > LONGEST_TEXT)
             document, size = [], 0
     if document:
         yield Record("\n".join(document), start)

@@ -1,9 +1,6 @@
 """Text of your own: txt, jsonl, csv and parquet files, plain or gzipped.
 
-    files --records--> control characters out, empty ones skipped --> train and validation by a hash of the text
-
-NUL and the other control characters but tabs and line ends become spaces, halves of surrogate pairs (a JSON escape can spell one) the
-replacement character U+FFFD: no tokenizer takes them. All else comes through as it is: joiners, direction marks, emoji, any script.
+files --records--> control characters out, empty ones skipped --> train and validation by a hash of the text
 """
 
 from __future__ import annotations
@@ -12,22 +9,20 @@ import codecs
 import glob
 import hashlib
 import json
-import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 
-from mlm_lab.data import sentences, text_files
+from mlm_lab.data import raw_text, sentences, text_files
 from mlm_lab.data.documents import TRAIN, VALIDATION, Document, RawDocument, code_digest, split_document
+from mlm_lab.data.raw_text import both_sides, clean, describe, hold_out
 from mlm_lab.errors import UserError, require
 
 FORMATS = "txt, jsonl, csv, parquet, and .gz of each"
-_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 Files = str | tuple[str, ...] | None
 
@@ -66,7 +61,7 @@ class Text:
     def fingerprint(self) -> str:
         """Digest of the files' names and bytes, the split, the column, the encoding, and the code that cuts documents and sentences."""
         files = [[_file_digest(path) for path in paths] for paths in (self._training_paths(), self._validation_paths())]
-        code = code_digest(sys.modules[__name__], text_files, sentences)
+        code = code_digest(sys.modules[__name__], raw_text, text_files, sentences)
         content = json.dumps([code, files, self.validation_share, self.text_column, self.encoding])
         return hashlib.sha256(content.encode()).hexdigest()[:15]
 
@@ -79,30 +74,19 @@ class Text:
         object.__setattr__(self, "_found", found)  # for describe; no config field
         training, validation = self._training_paths(), self._validation_paths()
         found["files"] = len(training) + len(validation)
-        documents = self._read(training, TRAIN, found)
-        documents = chain(documents, self._read(validation, VALIDATION, found)) if validation else self._hold_out(documents, found)
-        for raw in documents:
-            found[raw.split] += 1
-            yield raw
-        for split, key in ((TRAIN, "files"), (VALIDATION, "validation_files")):
-            if not found[split]:
-                fix = f"more documents, or data.{key}"
-                raise UserError(f"no text for {split} in the {found['files']:,} files", where=_names(training + validation), fix=fix)
+        documents = clean(self._records(training, found), TRAIN, found)
+        if validation:
+            documents = chain(documents, clean(self._records(validation, found), VALIDATION, found))
+        else:
+            documents = hold_out(documents, self.validation_share, found)
+        yield from both_sides(documents, found, where=_names(training + validation))
 
     def documents(self, cache_dir: Path) -> Iterator[Document]:
         return map(split_document, self.raw_documents(cache_dir))
 
     def describe(self) -> list[str]:
         found: Counter[str] = getattr(self, "_found", Counter())
-        notes = (
-            ("empty", "{:,} empty documents skipped"),
-            ("control", "{:,} documents held control characters, now spaces"),
-            ("surrogates", "{:,} documents held halves of surrogate pairs, now U+FFFD"),
-            ("cut", f"{{:,}} pieces were cut from documents of more than {text_files.LONGEST_TEXT:,} characters, at line borders"),
-            ("end", "a single document: its last {:,} sentences are held out"),
-        )
-        counts = f"{found[TRAIN] + found[VALIDATION]:,} documents, {found['characters']:,} characters from {found['files']:,} files"
-        return [f"{counts}; {found[VALIDATION]:,} documents are held out", *(note.format(found[key]) for key, note in notes if found[key])]
+        return describe(found, f"{found['files']:,} files")
 
     def _training_paths(self) -> list[Path]:
         if not self.files:
@@ -117,60 +101,13 @@ class Text:
         return _resolve(self.validation_files, "validation_files") if self.validation_files else []
 
     def _has_text(self, path: Path) -> bool:
-        return any(not record.text.isspace() and record.text for record in text_files.read_records(path, self.text_column, self.encoding))
+        return any(record.text and not record.text.isspace() for record in text_files.read_records(path, self.text_column, self.encoding))
 
-    def _read(self, paths: list[Path], split: str, found: Counter[str]) -> Iterator[RawDocument]:
+    def _records(self, paths: list[Path], found: Counter[str]) -> Iterator[tuple[str, str]]:
         for path in paths:
             for record in text_files.read_records(path, self.text_column, self.encoding):
-                text = _clean(record.text, found)
-                if not text or text.isspace():
-                    found["empty"] += 1
-                    continue
-                found["characters"] += len(text)
-                found["cut"] += len(text) > text_files.LONGEST_TEXT and text_files.kind_of(path) == "txt"
-                yield RawDocument(text, f"{path.name}:{record.number}", split)
-
-    def _hold_out(self, documents: Iterator[RawDocument], found: Counter[str]) -> Iterator[RawDocument]:
-        """Give each document its side by a hash of its text, so that copies fall on the same one, whatever the order of the files.
-
-        Until one falls into validation the nearest to it is kept back: it is held out if none does.
-        """
-        start = list(islice(documents, 2))
-        if len(start) == 1:
-            yield from self._end_held_out(start[0], found)
-            return
-        limit, nearest, nearest_code, some_held_out = self.validation_share * 2**64, None, 0, False
-        for raw in chain(start, documents):
-            code = int.from_bytes(hashlib.sha256(raw.text.encode()).digest()[:8])
-            held_out = code < limit
-            if some_held_out or (nearest is not None and not held_out and code >= nearest_code):
-                yield replace(raw, split=VALIDATION if held_out else TRAIN)
-                continue
-            if nearest is not None:
-                yield nearest
-            nearest, nearest_code, some_held_out = (None, 0, True) if held_out else (raw, code, False)
-            if held_out:
-                yield replace(raw, split=VALIDATION)
-        if nearest is not None:
-            yield replace(nearest, split=VALIDATION)
-
-    def _end_held_out(self, raw: RawDocument, found: Counter[str]) -> Iterator[RawDocument]:
-        lines = split_document(raw).sentences
-        if len(lines) < 2:
-            raise UserError("the corpus is one sentence: nothing can be held out", where=raw.source, fix="data.validation_files=FILE")
-        found["end"] = max(1, round(self.validation_share * len(lines)))
-        for split, part in ((TRAIN, lines[: -found["end"]]), (VALIDATION, lines[-found["end"] :])):
-            yield RawDocument("\n".join(part), raw.source, split, lines_are_sentences=True)
-
-
-def _clean(text: str, found: Counter[str]) -> str:
-    if _CONTROL.search(text):
-        found["control"] += 1
-        text = _CONTROL.sub(" ", text)
-    if _SURROGATE.search(text):
-        found["surrogates"] += 1
-        text = _SURROGATE.sub("\ufffd", text)
-    return text
+                found["cut"] += record.is_piece
+                yield record.text, f"{path.name}:{record.number}"
 
 
 def _resolve(files: str | tuple[str, ...], key: str) -> list[Path]:
