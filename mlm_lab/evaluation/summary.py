@@ -13,6 +13,10 @@ Cells = Mapping[int, dict]
 """seed -> a cell's record: status, metrics, collapsed, ..."""
 
 
+NO_METRIC = "none"
+"""Stands for the metrics of a task of which every cell failed, so that its row shows it."""
+
+
 def describe(values: Sequence[float | None]) -> dict:
     """n, mean, standard deviation (n - 1), median, values. An undefined value (None) makes mean, deviation and median undefined."""
     known = bool(values) and None not in values
@@ -27,7 +31,7 @@ def describe(values: Sequence[float | None]) -> dict:
 
 def summarise(pretrained: Cells, floor: Cells, baselines: Mapping[str, Mapping[str, float]]) -> dict[str, dict]:
     """metric -> the numbers of all seeds, with the floor's and the difference (seed by seed) beside them, for one task."""
-    names = next((list(cell["metrics"]) for cell in (*pretrained.values(), *floor.values()) if cell["status"] == "finished"), [])
+    names = next((list(cell["metrics"]) for cell in (*pretrained.values(), *floor.values()) if cell["status"] == "finished"), [NO_METRIC])
     result = {}
     for name in names:
         entry = _of_start(pretrained, name)

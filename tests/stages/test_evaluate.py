@@ -1,0 +1,181 @@
+"""The evaluate stage on a run folder: only missing cells run, and everything is recorded (traps.md 33, 34)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mlm_lab.config import RunConfig, compose, to_yaml
+from mlm_lab.errors import UserError
+from mlm_lab.evaluation import finetune as finetuning
+from mlm_lab.run_folder import RunFolder
+from mlm_lab.stages import evaluate
+from mlm_lab.training.weights import fresh_module, save_weights
+from tests.evaluation.conftest import tokenizer  # noqa: F401  the fixture
+
+MODEL = ("hidden_size=32", "num_heads=4", "num_layers=1", "intermediate_size=64", "initializer_range=0.05")
+WORDS = ("the", "film", "is", "x")
+
+
+@pytest.fixture
+def files(tmp_path) -> Path:
+    """A GLUE task and a NER task that a word decides."""
+    generator = np.random.default_rng(0)
+    for part, n in (("train", 128), ("dev", 40)):
+        sentences = [[*generator.choice(WORDS, size=3), ("bad", "good")[i % 2]] for i in range(n)]
+        folder = tmp_path / "data/glue/SST-2"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{part}.tsv").write_text("sentence\tlabel\n" + "".join(f"{' '.join(s)}\t{i % 2}\n" for i, s in enumerate(sentences)))
+        folder = tmp_path / "data/ner/wnut17"
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = ["".join(f"{w} {'B-X' if w == 'good' else 'O'}\n" for w in s) for s in sentences]
+        (folder / f"{part}.txt").write_text("\n".join(lines))
+    return tmp_path / "data"
+
+
+def make_config(tmp_path: Path, files: Path, *overrides: str) -> RunConfig:
+    words = [f"model.{word}" for word in MODEL] + [f"evaluation.data_dir={files}", f"output_dir={tmp_path / 'runs'}", "stages=[evaluate]"]
+    words += ["trainer=cpu", "trainer.precision=32-true", "max_length=16", "evaluation.seeds=2", "evaluation.learning_rate=0.005"]
+    return compose(["evaluation.tasks=[sst2]", *words, *overrides])
+
+
+@pytest.fixture
+def run(tmp_path, files, tokenizer):  # noqa: F811
+    """(config, folder) of a run whose pretraining is over."""
+    config = make_config(tmp_path, files)
+    folder = RunFolder(tmp_path / "runs" / "one")
+    folder.record_start(to_yaml(config), ())
+    tokenizer.save(folder.path)
+    save_weights(fresh_module(config, tokenizer.vocabulary), folder.path)
+    return config, folder
+
+
+@pytest.fixture
+def trained(monkeypatch) -> list[str]:
+    """The titles of the cells that are trained."""
+    titles = []
+    original = finetuning.finetune
+
+    def count(*arguments):
+        titles.append(arguments[-1])
+        return original(*arguments)
+
+    monkeypatch.setattr(finetuning, "finetune", count)
+    return titles
+
+
+def test_seeds_and_floor_are_recorded_and_shown(run, trained, capsys):
+    config, folder = run
+    evaluate.run(config, folder)
+    entry = folder.read_summary()["evaluation"]["sst2"]["accuracy"]
+    assert (entry["n"], entry["floor"]["n"], len(entry["difference"]["values"])) == (2, 2, 2)
+    assert entry["mean"] > 0.9
+    assert len(trained) == 4
+    text = capsys.readouterr().out
+    assert "sst2" in text
+    assert "over fine-tuning seeds of one pretraining run" in text
+
+
+def test_predictions_of_every_example_are_kept(run):
+    config, folder = run
+    evaluate.run(config, folder)
+    files = sorted((folder.path / "evaluation/sst2").glob("seed_*/*/predictions.jsonl"))
+    assert len(files) == 4
+    rows = [json.loads(line) for line in files[0].read_text().splitlines()]
+    assert [row["index"] for row in rows] == list(range(40))
+    right = sum(row["gold"] == row["prediction"] for row in rows) / 40
+    assert right == pytest.approx(json.loads((files[0].parent / "result.json").read_text())["metrics"]["accuracy"])
+
+
+def test_only_missing_cells_run(run, trained, files, tmp_path):
+    config, folder = run
+    evaluate.run(config, folder)
+    first = folder.read_summary()["evaluation"]
+    trained.clear()
+    evaluate.run(config, folder)
+    assert trained == []
+    assert folder.read_summary()["evaluation"] == first
+    evaluate.run(make_config(tmp_path, files, "evaluation.tasks=[sst2,wnut17]", "evaluation.seeds=3"), folder)
+    assert len([title for title in trained if title.startswith("sst2")]) == 2  # the third seed and its floor
+    assert len([title for title in trained if title.startswith("wnut17")]) == 6
+    assert folder.read_summary()["evaluation"]["sst2"]["accuracy"]["values"][:2] == first["sst2"]["accuracy"]["values"]
+
+
+def test_another_protocol_or_other_examples_are_other_cells(run, trained, files, tmp_path):
+    config, folder = run
+    evaluate.run(config, folder)
+    trained.clear()
+    evaluate.run(make_config(tmp_path, files, "evaluation.epochs=1"), folder)
+    assert len(trained) == 4
+    trained.clear()
+    with (files / "glue/SST-2/train.tsv").open("a") as file:
+        file.write("the film is good\t1\n")
+    evaluate.run(config, folder)
+    assert len(trained) == 4
+
+
+def test_trap_33_a_failed_cell_is_recorded_and_tried_again(run, trained, monkeypatch, capsys):
+    config, folder = run
+    counted = finetuning.finetune
+
+    def fail_once(*arguments):
+        if arguments[4] == 1 and "pretrained" in arguments[-1]:
+            raise finetuning.Diverged("the training loss was nan at step 3 of 12")
+        return counted(*arguments)
+
+    monkeypatch.setattr(finetuning, "finetune", fail_once)
+    evaluate.run(config, folder)
+    entry = folder.read_summary()["evaluation"]["sst2"]["accuracy"]
+    assert (entry["n"], entry["failed"], entry["floor"]["n"]) == (1, [1], 2)
+    assert "the training loss was nan" in capsys.readouterr().err
+    trained.clear()
+    monkeypatch.setattr(finetuning, "finetune", counted)
+    evaluate.run(config, folder)
+    assert len(trained) == 1
+    assert folder.read_summary()["evaluation"]["sst2"]["accuracy"]["n"] == 2
+
+
+def test_trap_33_a_collapsed_cell_is_flagged(run, files, capsys, tmp_path):
+    _, folder = run
+    lines = (files / "glue/SST-2/train.tsv").read_text().splitlines()
+    (files / "glue/SST-2/train.tsv").write_text("\n".join([lines[0], *(line for line in lines if line.endswith("\t1"))]) + "\n")
+    evaluate.run(make_config(tmp_path, files), folder)
+    entry = folder.read_summary()["evaluation"]["sst2"]["accuracy"]
+    assert (entry["n"], entry["collapsed"], entry["floor"]["collapsed"]) == (2, [0, 1], [0, 1])
+    assert "constant predictions" in capsys.readouterr().err
+
+
+def test_the_floor_is_the_run_s_own_start(run):
+    """The same weights before pretraining: here the run was saved at step 0, so both starts give the same predictions."""
+    config, folder = run
+    evaluate.run(config, folder)
+    entry = folder.read_summary()["evaluation"]["sst2"]["accuracy"]
+    assert entry["values"] == entry["floor"]["values"]
+
+
+def test_a_run_folder_given_alone(run, files, tmp_path):
+    """pretrained=FOLDER with another model chosen in the config: the folder's own model is evaluated."""
+    _, folder = run
+    other = make_config(tmp_path, files, "model.hidden_size=48", f"pretrained={folder.path}", "evaluation.floor=false")
+    destination = RunFolder(tmp_path / "runs" / "two")
+    evaluate.run(other, destination)
+    assert destination.read_summary()["evaluation"]["sst2"]["accuracy"]["n"] == 2
+    with pytest.raises(UserError, match="not a run folder"):
+        evaluate.check(replace(other, pretrained=str(tmp_path)))
+
+
+def test_a_run_without_weights_is_refused(run):
+    config, folder = run
+    (folder.path / "weights.safetensors").unlink()
+    with pytest.raises(UserError, match="no weights"):
+        evaluate.run(config, folder)
+
+
+def test_rows_longer_than_learned_positions_are_refused(tmp_path, files):
+    config = make_config(tmp_path, files, "model.positions=learned", "model.max_positions=16", "evaluation.max_length=17")
+    with pytest.raises(UserError, match="too few learned positions"):
+        evaluate.check(config)
