@@ -121,9 +121,20 @@ def test_rotary_scores_depend_on_distance_alone():
     assert (scores.diagonal(0) - scores[0, 3]).abs().min() > 1e-2
 
 
-@pytest.mark.parametrize("recipe_name", ["modern", "relative"])
-def test_attention_dropout_acts_in_training_only(recipe_name: str):
-    encoder, row = build(recipe_name, attention_dropout=0.5), packed_row()
+@pytest.mark.parametrize("field", ["attention_dropout", "hidden_dropout"])
+def test_dropout_acts_in_training_only(recipe: str, field: str):
+    encoder, row = build(recipe, **{field: 0.5}), packed_row()
     assert torch.equal(encoder(**row), encoder(**row))
     encoder.train()
     assert not torch.equal(encoder(**row), encoder(**row))
+
+
+@pytest.mark.parametrize("written_out", [False, True])
+def test_attention_dropout_keeps_the_mean(written_out: bool):
+    """Dropped weights are made up for by the rest, in either kernel."""
+    qkv, bias, allowed = scores_and_mask()
+    context = AttentionContext(allowed, torch.where(allowed, bias, float("-inf")) if written_out else None, None)
+    exact = attend(*qkv, context, 0.0)
+    torch.manual_seed(0)
+    mean = torch.stack([attend(*qkv, context, 0.3) for _ in range(400)]).mean(0)
+    assert (mean - exact).abs().mean() < 0.1 * exact.abs().mean()

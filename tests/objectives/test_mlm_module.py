@@ -183,3 +183,12 @@ def test_autocast_keeps_the_cross_entropy_in_float32():
     assert logits.dtype == torch.bfloat16 and loss.dtype == torch.float32
     exact = F.cross_entropy(logits.double(), batch["labels"][used], reduction="sum")
     assert abs(loss.double() / exact - 1) < 1e-6
+
+
+def test_static_slots_compile_without_a_graph_break(recipe: str):  # noqa: F811
+    torch._dynamo.reset()
+    module, batch = make_module(recipe), make_batch()
+    module.static_shapes = True
+    compiled = torch.compile(module, backend="eager", fullgraph=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(compiled(batch).losses["mlm"], module(batch).losses["mlm"], rtol=1e-2, atol=0)
