@@ -11,12 +11,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 from mlm_lab.errors import UserError, require
 from mlm_lab.evaluation.files import find_file, read_lines, unknown_label
 from mlm_lab.evaluation.settings import Evaluation
 from mlm_lab.evaluation.summary import describe
 from mlm_lab.evaluation.task import SequenceExample, Task, TaskData
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,7 @@ TABLE = {
     "rte": Row("RTE", ("sentence1", "sentence2"), "label", ENTAILMENT, ("accuracy",)),
     "wnli": Row("WNLI", ("sentence1", "sentence2"), "label", BINARY, ("accuracy",)),
 }
+HUB = "nyu-mll/glue"
 AVERAGED = tuple(name for name in TABLE if name != "wnli")
 """The eight tasks of the GLUE average: BERT (Devlin et al. 2019, section 4.1) leaves WNLI out."""
 AVERAGE_NAME = "average of 8 without wnli"
@@ -82,7 +87,7 @@ class Glue(Task):
 
     def check(self, evaluation: Evaluation) -> None:
         if evaluation.data_dir is None:
-            _load_from_hub(self.name)
+            _check_hub(self.name)
         else:
             for stem in ("train", self.row.dev):
                 self._file(evaluation.data_dir, stem, needed=True)
@@ -166,31 +171,45 @@ def _parse_label(text: str, row: Row, file: Path, line: int) -> int | float:
     return score
 
 
-def _load_from_hub(name: str):
-    from datasets import load_dataset
+def _check_hub(name: str) -> None:
+    """Ask the hub, or its cache on this machine, for the set. Every GLUE set has a column `label`."""
+    from mlm_lab.data.corpora.hub import Hub
 
+    source = Hub(
+        name=HUB,
+        config=name,
+        revision=None,
+        split="train",
+        validation_split=None,
+        validation_share=0.5,
+        text_column="label",
+        heading=None,
+        streaming=False,
+    )
     try:
-        return load_dataset("nyu-mll/glue", name)
-    except Exception as error:  # datasets raises a dozen kinds for "cannot be reached"
-        raise UserError(
-            f"Task {name}: the Hugging Face hub cannot be read: {str(error).splitlines()[0][:100]}",
-            given="evaluation.data_dir=null",
-            fix="give a folder that has glue/NAME/{train,dev}.tsv: evaluation.data_dir=PATH",
-        ) from error
+        source.check()
+    except UserError as error:
+        fix = "give a folder that has glue/NAME/{train,dev}.tsv: evaluation.data_dir=PATH"
+        raise UserError(f"Task {name}: {error.problem}", where=error.where, given="evaluation.data_dir=null", fix=fix) from None
 
 
 def _from_hub(name: str) -> TaskData:
     """The hub's copy: its class indices follow the table's order, and its columns are text(s), label, idx."""
-    row, data = TABLE[name], _load_from_hub(name)
+    _check_hub(name)
+    from datasets import load_dataset
 
-    def examples(split: str) -> list[SequenceExample]:
-        text_columns = [column for column in data[split].column_names if column not in ("label", "idx")]
-        columns = [data[split][column] for column in (*text_columns, "label")]
-        return [SequenceExample(texts[0], texts[1] if len(texts) > 1 else None, label) for *texts, label in zip(*columns, strict=True)]
+    row, sets = TABLE[name], load_dataset(HUB, name)
+    parts = {
+        split.removeprefix("validation_"): _hub_examples(sets[split]) for split in sets if split != "train" and not split.startswith("test")
+    }
+    dev = parts.pop("matched" if row.extra else "validation")
+    return TaskData("classification" if row.labels else "regression", row.labels, _hub_examples(sets["train"]), dev, extra=parts)
 
-    dev, *extra = [split for split in data if split.startswith("validation")]
-    parts = {split.removeprefix("validation_"): examples(split) for split in extra}
-    return TaskData("classification" if row.labels else "regression", row.labels, examples("train"), examples(dev), extra=parts)
+
+def _hub_examples(rows: Dataset) -> list[SequenceExample]:
+    text_columns = [column for column in rows.column_names if column not in ("label", "idx")]
+    columns = [rows[column] for column in (*text_columns, "label")]
+    return [SequenceExample(texts[0], texts[1] if len(texts) > 1 else None, label) for *texts, label in zip(*columns, strict=True)]
 
 
 def average(results: Mapping[str, Mapping[str, dict]]) -> dict | None:

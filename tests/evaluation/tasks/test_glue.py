@@ -110,6 +110,25 @@ def test_a_missing_file_is_refused_by_the_check(tmp_path):
         task("sst2").check(settings)
 
 
+def test_without_the_hub_a_folder_is_asked_for():
+    with pytest.raises(UserError, match="out of reach") as error:
+        task("rte").check(evaluation())
+    assert "evaluation.data_dir=PATH" in str(error.value)
+
+
+def test_the_hub_s_copy(monkeypatch, tmp_path):
+    import datasets
+
+    rows = datasets.Dataset.from_dict({"premise": ["A", "B"], "hypothesis": ["C", "D"], "label": [2, 0], "idx": [0, 1]})
+    unlabelled = rows.map(lambda row: {"label": -1})
+    parts = {"train": rows, "validation_matched": rows.select([0]), "validation_mismatched": rows.select([1]), "test_matched": unlabelled}
+    monkeypatch.setattr(glue, "_check_hub", lambda name: None)
+    monkeypatch.setattr(datasets, "load_dataset", lambda path, name: datasets.DatasetDict(parts))
+    data = task("mnli").load(evaluation(), tmp_path)
+    assert data.train == [SequenceExample("A", "C", 2), SequenceExample("B", "D", 0)]
+    assert (data.dev, data.extra) == (data.train[:1], {"mismatched": data.train[1:]})
+
+
 def results(**changes) -> dict:
     """metric -> numbers of two seeds, as the evaluate stage has them."""
     table = {name: dict.fromkeys(glue.TABLE[name].metrics, 0.5) for name in glue.AVERAGED}
