@@ -27,7 +27,7 @@ Batch = dict[str, np.ndarray]
 input_ids        (B, L) int64   token ids after corruption
 attention_mask   (B, L) int64   0 = padding; tokens attend to each other where their values are equal and not 0. A plain 0/1 mask is
                                 the special case of one document a row; packed documents are numbered 1, 2, ...
-position_ids     (B, L) int64   restart at each document
+position_ids     (B, L) int64   restart at each document (run on through the row where documents see each other)
 token_type_ids   (B, L) int64   segment of a pair (only objectives that have pairs)
 label_positions  (B, S) int64   where in the row each slot looks; unused slots look at 0
 labels           (B, S) int64   original ids at those positions; IGNORE_INDEX in unused slots

@@ -14,15 +14,15 @@ LAST_RANK = np.uint32(2**32 - 1)
 
 @dataclass(frozen=True)
 class MaskableText:
-    """B rows of L tokens. Words are numbered 0, 1, ... in each row; special tokens and padding are words without candidates.
+    """B rows of L tokens, W words in all. Special tokens and padding are words without candidates.
 
-    What is drawn for a word is drawn for the place where it starts, so rows are the same whatever batch they are in.
+    What is drawn for a word is drawn for the place in its row where it starts, so rows are the same whatever batch they are in.
     """
 
     candidates: np.ndarray
     """(B, L) bool: tokens that may be selected."""
     word_flags: np.ndarray
-    """(B, L) bool: the first token of a word. True in the first column."""
+    """(B, L) bool: the first token of a word. The first column counts as one, so that no word crosses rows."""
     draws: Draws
     epoch: np.ndarray
     """(B,) int64"""
@@ -30,53 +30,55 @@ class MaskableText:
     """(B,) int64"""
 
     @cached_property
-    def word_starts(self) -> np.ndarray:
-        """(B, L) int32: the place where the word of each token starts."""
-        return np.maximum.accumulate(self.word_flags * np.arange(self.word_flags.shape[1], dtype=np.int32), axis=1)
-
-    @cached_property
-    def word_numbers(self) -> np.ndarray:
-        """(B, L) int64: the number of the word that each token is part of."""
-        return np.cumsum(self.word_flags, axis=1) - 1
+    def words(self) -> np.ndarray:
+        """(W,) int64: where each word of the batch starts, in the flattened (B * L) places."""
+        flags = self.word_flags.copy()
+        flags[:, 0] = True
+        return np.flatnonzero(flags)
 
     @cached_property
     def word_sizes(self) -> np.ndarray:
-        """(B, L) int64: candidates in word w of each row, 0 past its last word."""
-        words = (self.word_numbers + self._row_offsets)[self.candidates]
-        return np.bincount(words, minlength=self.candidates.size).reshape(self.candidates.shape)
+        """(W,) int64: candidates in each word."""
+        return np.add.reduceat(self.candidates.ravel(), self.words, dtype=np.int64)
 
-    @property
-    def _row_offsets(self) -> np.ndarray:
-        """(B, 1): where each row starts in a flattened (B, L) array."""
-        rows, length = self.candidates.shape
-        return np.arange(rows)[:, None] * length
+    def per_token(self, per_word: np.ndarray) -> np.ndarray:
+        """(W,) values -> (B, L): each token has its word's."""
+        return np.repeat(per_word, np.diff(self.words, append=self.candidates.size)).reshape(self.candidates.shape)
+
+    def word_places(self, positions: np.ndarray) -> np.ndarray:
+        """(B, S) places in the rows -> (B, S) the places where their words start."""
+        row_starts = np.arange(len(positions))[:, None] * self.candidates.shape[1]
+        return self.per_token(self.words).ravel()[positions + row_starts] - row_starts
 
     def token_ranks(self, stream: str) -> np.ndarray:
         """(B, L) uint32: the order of the candidates, smallest first; the rest last."""
         return np.where(self.candidates, self.draws.ranks(self.epoch, self.index, stream, self.candidates.shape[1]), LAST_RANK)
 
     def ordered_words(self, stream: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The words that hold candidates, in the order of their draws: (B, L) numbers, (B, L) the places where they start; (B,) how many.
+        """The words that hold candidates, in the order of their draws.
 
-        Past a row's count stands what has no meaning.
+        Returns: (B, N) their numbers among all W; (B, N) the places in their rows where they start; (B,) how many a row has. Beyond those
+        the numbers are of words without candidates.
         """
-        flat_sizes = self.word_sizes.ravel()
-        eligible = self.word_flags & (flat_sizes[self.word_numbers + self._row_offsets] > 0)
-        ranks = self.draws.ranks(self.epoch, self.index, stream, self.candidates.shape[1]).astype(np.uint64)
-        ranks <<= np.uint64(32)
-        ranks |= np.arange(ranks.shape[1], dtype=np.uint64)  # the place: carried along, and the left one first where ranks are equal
-        ranks[~eligible] = np.uint64(2**64 - 1) << np.uint64(32)
-        ranks.sort(axis=1)
-        places = (ranks & np.uint64(2**32 - 1)).astype(np.int64)
-        return self.word_numbers.ravel()[places + self._row_offsets], places, eligible.sum(axis=1)
-
-    def in_order(self, by_word: np.ndarray, order: np.ndarray) -> np.ndarray:
-        """(B, L) values by word number -> the same in the order of `ordered_words`."""
-        return by_word.ravel()[order + self._row_offsets]
+        rows, length = self.candidates.shape
+        number = np.zeros(self.candidates.size, dtype=np.int64)
+        number[self.words] = np.arange(len(self.words))
+        eligible = np.zeros(self.candidates.size, dtype=bool)
+        eligible[self.words] = self.word_sizes > 0
+        eligible = eligible.reshape(rows, length)
+        keys = self.draws.ranks(self.epoch, self.index, stream, length).astype(np.uint64)
+        keys <<= np.uint64(32)
+        keys |= np.arange(length, dtype=np.uint64)  # the place: carried along, and the left one first where ranks are equal
+        np.putmask(keys, ~eligible, np.uint64(2**64 - 1))
+        keys.sort(axis=1)
+        count = eligible.sum(axis=1)
+        keys = keys[:, : count.max(initial=0)]
+        places = (keys & np.uint64(2**32 - 1)).astype(np.int64)
+        places[np.arange(places.shape[1]) >= count[:, None]] = 0
+        return number[places + np.arange(rows)[:, None] * length], places, count
 
     def select_quotas(self, quotas: np.ndarray) -> np.ndarray:
-        """(B, L) tokens to select of each word, from its first candidate on -> (B, L) bool."""
-        words = self.word_numbers + self._row_offsets
-        counted = np.cumsum(self.candidates, axis=1)  # candidates up to and with each place
-        before = np.cumsum(self.word_sizes, axis=1) - self.word_sizes  # candidates before each word
-        return self.candidates & (counted <= (before + quotas).ravel()[words])
+        """(W,) tokens to select of each word, from its first candidate on -> (B, L) bool."""
+        before = np.cumsum(self.word_sizes) - self.word_sizes  # candidates before each word
+        counted = np.cumsum(self.candidates).reshape(self.candidates.shape)  # candidates up to and with each place
+        return self.candidates & (counted <= self.per_token(before + quotas))

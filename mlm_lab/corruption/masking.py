@@ -81,7 +81,7 @@ def mask_tokens(
     positions[used] = column
     tokens = np.take_along_axis(input_ids, positions, axis=1)
     by_word = recipe.replace_unit == "word" or (recipe.replace_unit is None and recipe.unit != "token")
-    groups = np.take_along_axis(text.word_starts, positions, axis=1) if by_word else positions
+    groups = text.word_places(positions) if by_word else positions
     replaced, kinds = draw_replacements(tokens, positions, groups, recipe.replace_mix, vocabulary, draws, epoch, index)
     corrupted = input_ids.copy()
     corrupted[row, column] = replaced[used]

@@ -163,37 +163,52 @@ def _expand_runs(firsts: np.ndarray, counts: np.ndarray, crossing_stops: np.ndar
 def gather_rows(store: TokenStore, plan: PackedRows, index: np.ndarray) -> Rows:
     """Read the rows plan[index] from the store and lay them out, (B, L) each.
 
-    In the part of the n-th document of a row (from 1), position l holds token start + l + 1 - 2 n, since the row is contiguous in the store
-    and each part adds two places: so n, a cumulative sum over the grid, is all that the gather needs.
+    In the part of the n-th document of a row (from 1), place l holds token start + l + 1 - 2 n, since the row is contiguous in the store
+    and each part adds two places. So what a place holds is l and a number for its part, which is repeated over the part's places.
     """
     vocabulary, length = store.vocabulary, plan.max_length
     starts, stops = plan.starts[index], plan.stops[index]
-    row, opens, closes, ends = _document_parts(plan.document_offsets, starts, stops)
-    opening = np.zeros((len(index), length), dtype=np.int32)
-    opening[row, opens] = 1
-    number = np.cumsum(opening, axis=1, dtype=np.int32)  # (B, L)
-    columns = np.arange(length, dtype=np.int32)
-    opening *= columns
-    position_ids = columns - np.maximum.accumulate(opening, axis=1)
-    source = starts[:, None] + (columns + 1 - SPECIALS * number)
-    padding = columns >= ends[:, None].astype(np.int32)
+    row, number, opens, closes, ends = _document_parts(plan.document_offsets, starts, stops)
+    # All parts of the batch in order of place, with the padding of each row as one part more (of no places where the row is full).
+    part = np.arange(len(row)) + row
+    padding_part = np.bincount(row, minlength=len(index)).cumsum() + np.arange(len(index))
+    first_places = np.empty(len(row) + len(index), dtype=np.int64)
+    first_places[part], first_places[padding_part] = opens, ends
+    widths = np.diff(
+        first_places + np.repeat(np.arange(len(index)), np.diff(padding_part, prepend=-1)) * length, append=len(index) * length
+    )
+
+    def over_places(per_part: np.ndarray) -> np.ndarray:
+        values = np.zeros(len(first_places), dtype=np.int64)
+        values[part] = per_part
+        return np.repeat(values, widths).reshape(len(index), length)
+
+    columns = np.arange(length)
+    numbers = over_places(number)
+    padding = numbers == 0
+    position_ids = columns - over_places(opens)
+    source = over_places(starts[row] + 1 - SPECIALS * number)
+    source += columns
+    np.clip(source, 0, len(store.tokens) - 1, out=source)  # special places look anywhere
     special = padding.copy()
     special[row, opens] = special[row, closes] = True
-    np.putmask(source, special, starts[0] if len(starts) else 0)
     input_ids = store.tokens[source].astype(np.int64)
     input_ids[row, opens], input_ids[row, closes] = vocabulary.cls_id, vocabulary.sep_id
-    input_ids[padding], number[padding], position_ids[padding] = vocabulary.pad_id, 0, 0
-    return Rows(input_ids, number.astype(np.int64), position_ids.astype(np.int64), source, special)
+    np.putmask(input_ids, padding, vocabulary.pad_id)
+    np.putmask(position_ids, padding, 0)
+    return Rows(input_ids, numbers, position_ids, source, special)
 
 
-def _document_parts(offsets: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(P,) row, place of [CLS], place of [SEP] of each document's part in the rows; (B,) places that each row uses."""
+def _document_parts(
+    offsets: np.ndarray, starts: np.ndarray, stops: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(P,) row, number in its row (from 1), place of [CLS], place of [SEP] of each document's part; (B,) places that each row uses."""
     first = np.searchsorted(offsets, starts, side="right") - 1
     last = np.searchsorted(offsets, stops, side="left") - 1
     parts = last - first + 1  # (B,)
     row = np.repeat(np.arange(len(starts)), parts)  # (P,)
-    number = np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts)
-    document = first[row] + number
-    opens = np.maximum(offsets[document], starts[row]) - starts[row] + SPECIALS * number
-    closes = np.minimum(offsets[document + 1], stops[row]) - starts[row] + SPECIALS * number + 1
-    return row, opens, closes, stops - starts + SPECIALS * parts
+    before = np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts)  # parts of the row before this one
+    document = first[row] + before
+    opens = np.maximum(offsets[document], starts[row]) - starts[row] + SPECIALS * before
+    closes = np.minimum(offsets[document + 1], stops[row]) - starts[row] + SPECIALS * before + 1
+    return row, before + 1, opens, closes, stops - starts + SPECIALS * parts

@@ -16,36 +16,44 @@ from mlm_lab.corruption.maskable_text import MaskableText
 if TYPE_CHECKING:
     from mlm_lab.corruption.masking import Recipe
 
+_TURNS = 16
+"""Span lengths drawn at a time."""
+
 
 def select(text: MaskableText, budgets: np.ndarray, recipe: Recipe) -> np.ndarray:
     """(B, L) bool. The loop goes over spans in the order of their draws, all rows of the batch at a time."""
     order, places, count = text.ordered_words("span")
-    lengths = length_distribution(recipe.span_p, recipe.max_span_length)
+    lengths = np.zeros_like(order)
     offsets = np.arange(recipe.max_span_length)
-    sizes = np.pad(text.word_sizes, ((0, 0), (0, recipe.max_span_length)))  # (B, W)
+    # Padding on the right, so that windows of words never reach beyond the array.
+    sizes = np.append(text.word_sizes, np.zeros(recipe.max_span_length, dtype=np.int64))  # (W + padding,)
     quotas = np.zeros_like(sizes)  # tokens to select of each word
+    row_ends = np.searchsorted(text.words, (1 + np.arange(len(budgets))) * text.candidates.shape[1])  # word after the last of each row
     left = budgets.copy()
-    for turn in range(int(count.max(initial=0))):
+    for turn in range(order.shape[1]):
+        if turn % _TURNS == 0:
+            ahead = slice(turn, turn + _TURNS)
+            drawn = text.draws.uniform(text.epoch, text.index, "span length", places[:, ahead])
+            lengths[:, ahead] = 1 + np.searchsorted(length_distribution(recipe.span_p, recipe.max_span_length), drawn, side="right")
         rows = np.flatnonzero((left > 0) & (count > turn))
         if len(rows) == 0:
             break
-        rows = rows[quotas[rows, order[rows, turn]] == 0]
+        rows = rows[quotas[order[rows, turn]] == 0]
         words = order[rows, turn][:, None] + offsets  # (R, max_span_length)
-        drawn = text.draws.uniform(text.epoch[rows], text.index[rows], "span length", places[rows, turn][:, None])
-        length = np.searchsorted(lengths, drawn, side="right") + 1
-        size = sizes[rows[:, None], words]
-        inside = (offsets < length) & np.logical_and.accumulate(size > 0, axis=1)
-        added = np.where(inside & (quotas[rows[:, None], words] == 0), size, 0)
+        size, quota = sizes[words], quotas[words]
+        inside = (words < row_ends[rows, None]) & (offsets < lengths[rows, turn][:, None]) & np.logical_and.accumulate(size > 0, axis=1)
+        added = np.where(inside & (quota == 0), size, 0)
         over = added.sum(axis=1) > left[rows]
         if recipe.overshoot == "cut":
             added = np.clip(left[rows, None] - (np.cumsum(added, axis=1) - added), 0, added)
         else:
             added[over] = 0
-        quotas[rows[:, None], words] += added
+        chosen = added > 0
+        quotas[words[chosen]] = added[chosen]
         left[rows] -= added.sum(axis=1)
         if recipe.overshoot == "stop":
             left[rows[over]] = 0
-    return text.select_quotas(quotas[:, : text.candidates.shape[1]])
+    return text.select_quotas(quotas[: len(text.words)])
 
 
 def length_distribution(span_p: float, max_span_length: int) -> np.ndarray:

@@ -14,20 +14,19 @@ if TYPE_CHECKING:
 
 def select(text: MaskableText, budgets: np.ndarray, recipe: Recipe) -> np.ndarray:
     """(B, L) bool: the words that come first, up to the first that would go over; what happens to that one is recipe.overshoot."""
-    order, _, count = text.ordered_words("word")
-    sizes = text.in_order(text.word_sizes, order)
-    sizes[np.arange(sizes.shape[1]) >= count[:, None]] = 0
+    order, _, count = text.ordered_words("word")  # (B, N)
+    sizes = np.where(np.arange(order.shape[1]) < count[:, None], text.word_sizes[order], 0)
     taken = np.cumsum(sizes, axis=1) <= budgets[:, None]
-    quotas = sizes * taken  # tokens to select of each word, in the order of the draws
+    quotas = sizes * taken  # tokens to select of each word
     left = budgets - quotas.sum(axis=1)
     if recipe.overshoot == "skip":
         _fill_up(sizes, quotas, left, taken.sum(axis=1))
     elif recipe.overshoot == "cut":
-        rows = np.flatnonzero(~taken[:, -1])  # those where a word would go over
+        rows = np.flatnonzero(~taken.all(axis=1))  # those where a word would go over
         quotas[rows, taken[rows].sum(axis=1)] = left[rows]
-    by_word = np.zeros_like(quotas)
-    rows, places = np.nonzero(quotas)
-    by_word[rows, order[rows, places]] = quotas[rows, places]
+    by_word = np.zeros_like(text.word_sizes)
+    chosen = quotas > 0
+    by_word[order[chosen]] = quotas[chosen]
     return text.select_quotas(by_word)
 
 
