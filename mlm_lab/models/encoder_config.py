@@ -97,17 +97,22 @@ class Encoder:
             head_size = self.hidden_size // self.num_heads
             require(("num_heads", self.num_heads, head_size % 2 == 0, "such that hidden_size / num_heads is even (rotary positions)"))
 
-    def build(self, vocabulary: Vocabulary, max_length: int | None = None) -> TransformerEncoder:
-        """Make the module. Its initial weights are drawn from torch's global generator, which the caller has seeded (seeds.init).
+    def check_length(self, length: int) -> None:
+        """Raise UserError where the table of learned positions is too short for rows of so many tokens."""
+        if self.positions == "learned" and length > self.max_positions:
+            raise UserError(
+                "The model has too few learned positions for such long rows.",
+                given=f"rows of {length} tokens, model.max_positions={self.max_positions}",
+                fix=f"set model.max_positions={length}, or a shorter max_length",
+            )
 
-        max_length (tokens) is only checked: raises UserError where the table of learned positions is too short for it.
+    def build(self, vocabulary: Vocabulary, max_length: int | None = None) -> TransformerEncoder:
+        """Make the module, for rows of up to max_length tokens (None: checked when such a row comes).
+
+        Its initial weights are drawn from torch's global generator, which the caller has seeded (seeds.init).
         """
         from mlm_lab.models.transformer import TransformerEncoder
 
-        if self.positions == "learned" and max_length is not None and max_length > self.max_positions:
-            raise UserError(
-                "The model has too few learned positions for such long rows.",
-                given=f"max_length={max_length} model.max_positions={self.max_positions}",
-                fix=f"set model.max_positions={max_length}, or a shorter max_length",
-            )
-        return TransformerEncoder(self, vocabulary.padded_size, vocabulary.pad_id)
+        if max_length is not None:
+            self.check_length(max_length)
+        return TransformerEncoder(self, vocabulary.padded_size)

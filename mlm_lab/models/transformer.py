@@ -82,9 +82,9 @@ class Embeddings(nn.Module):
 class TransformerEncoder(nn.Module):
     """See `Encoder` for its choices."""
 
-    def __init__(self, config: Encoder, vocabulary_rows: int, pad_id: int):
+    def __init__(self, config: Encoder, vocabulary_rows: int):
         super().__init__()
-        self.config, self.pad_id = config, pad_id
+        self.config = config
         self.hidden_size, self.num_layers = config.hidden_size, config.num_layers
         self.embeddings = Embeddings(config, vocabulary_rows)
         self.relative_bias = None
@@ -127,6 +127,7 @@ class TransformerEncoder(nn.Module):
         attention_mask as in `types.Batch` (numbers of documents); position_ids default to 0 .. L - 1, token_type_ids to 0. With
         output_hidden_states a list of num_layers + 1: the embeddings and each layer's output, the last after the final norm.
         """
+        self.config.check_length(input_ids.shape[1])
         if position_ids is None:
             position_ids = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
         context = self.attention_context(attention_mask, position_ids)

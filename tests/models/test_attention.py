@@ -15,7 +15,7 @@ from tests.models.conftest import encoder_config
 def build(recipe: str, **changes: object) -> TransformerEncoder:
     """An encoder whose attention is far from uniform."""
     torch.manual_seed(0)
-    return TransformerEncoder(encoder_config(recipe, **({"initializer_range": 0.3} | changes)), 96, 0).eval()
+    return TransformerEncoder(encoder_config(recipe, **({"initializer_range": 0.3} | changes)), 96).eval()
 
 
 def packed_row() -> dict[str, torch.Tensor]:

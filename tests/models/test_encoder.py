@@ -35,7 +35,7 @@ def test_presets_have_the_sizes_that_they_are_named_for(path: Path):
     assert (config.num_layers, config.hidden_size) == SIZES[path.stem.removeprefix("modern_")]
     with torch.device("meta"):
         rows = 30_528
-        parameters = sum(p.numel() for p in TransformerEncoder(config, rows, 0).parameters()) - rows * config.hidden_size
+        parameters = sum(p.numel() for p in TransformerEncoder(config, rows).parameters()) - rows * config.hidden_size
     # BERT's layers have 12 D^2 parameters; the modern ones the same to a twentieth.
     assert parameters == pytest.approx(12 * config.hidden_size**2 * config.num_layers, rel=0.08)
 
@@ -46,7 +46,7 @@ def test_presets_are_all_there():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_flops_in_closed_form(recipe: str, dtype: torch.dtype):
-    encoder = TransformerEncoder(encoder_config(recipe, max_positions=128), 96, 0)
+    encoder = TransformerEncoder(encoder_config(recipe, max_positions=128), 96)
     ids = torch.randint(5, 96, (3, 96))
     counter = FlopCounterMode(display=False)
     math_kernel = torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)
@@ -57,7 +57,7 @@ def test_flops_in_closed_form(recipe: str, dtype: torch.dtype):
 
 def test_every_parameter_is_used(recipe: str):
     """A parameter without a gradient stops distributed training."""
-    encoder = TransformerEncoder(encoder_config(recipe), 96, 0)
+    encoder = TransformerEncoder(encoder_config(recipe), 96)
     ids = torch.randint(5, 96, (2, 8))
     encoder(ids, torch.ones_like(ids))[:, :, 0].sum().backward()
     assert [name for name, p in encoder.named_parameters() if p.grad is None] == []
@@ -94,6 +94,9 @@ def test_rotary_positions_need_an_even_head():
 
 
 def test_too_few_learned_positions():
-    with pytest.raises(UserError, match="max_positions=64"):
+    with pytest.raises(UserError, match="max_positions=65"):
         encoder_config().build(make_vocabulary(), max_length=65)
-    encoder_config("relative").build(make_vocabulary(), max_length=65)
+    ids = torch.ones(1, 65, dtype=torch.long)
+    with pytest.raises(UserError, match="max_positions=65"):
+        encoder_config().build(make_vocabulary())(ids, ids)
+    encoder_config("relative").build(make_vocabulary(), max_length=65)(ids, ids)

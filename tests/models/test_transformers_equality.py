@@ -91,7 +91,7 @@ def copy_bert(theirs: nn.Module, ours: MaskedLM) -> None:
 
 def test_every_layer_of_bert_equals_transformers():
     theirs = randomise(transformers.BertModel(transformers.BertConfig(**SIZES, **NO_DROPOUT, max_position_embeddings=64)))
-    ours = TransformerEncoder(encoder_config(), 96, 0)
+    ours = TransformerEncoder(encoder_config(), 96)
     load_strictly(ours, rename(theirs.state_dict(), bert_names()))
     batch = inputs()
     expected = theirs(**batch, output_hidden_states=True).hidden_states
@@ -181,7 +181,7 @@ def test_modern_recipe_equals_modernbert():
     )
     theirs = randomise(transformers.ModernBertModel(config))
     rotary_base = config.rope_parameters["full_attention"]["rope_theta"]
-    ours = TransformerEncoder(encoder_config("modern", norm_eps=config.norm_eps, rotary_base=rotary_base), 96, 0)
+    ours = TransformerEncoder(encoder_config("modern", norm_eps=config.norm_eps, rotary_base=rotary_base), 96)
     layer = "layers.{}."
     names = {
         "embeddings.tokens": "embeddings.tok_embeddings",
