@@ -91,12 +91,11 @@ def _multirun(options: argparse.Namespace) -> int:
 
     values = config.compose_values(config.first_values(options.overrides), options.config_dir)
     config.instantiate(values)
-    own = [word for word in options.overrides if word.lstrip("+~").startswith("hydra")]
     places = ["hydra.run.dir=.", f"hydra.sweep.dir={values['output_dir']}/multirun/${{now:%Y-%m-%d_%H-%M-%S}}"]
     quiet = ["hydra.output_subdir=null", "hydra/job_logging=none", "hydra/hydra_logging=none", "hydra.job.name=mlm_lab"]
-    words = config.normalise(options.overrides, options.config_dir, for_hydra=True)
+    words = config.words_for_hydra(options.overrides, options.config_dir)
     where = ["--config-dir", options.config_dir] if options.config_dir else []
-    sys.argv = [sys.argv[0], "--multirun", *where, *places, *quiet, *own, *words]
+    sys.argv = [sys.argv[0], "--multirun", *where, *places, *quiet, *words]
     import hydra
 
     hydra.main(version_base="1.3", config_path=str(config.conf_dir()), config_name="config")(_job)()

@@ -38,7 +38,7 @@ def compose(overrides: Sequence[str] = (), config_dir: Path | str | None = None)
     Raises:
         UserError: every mistake of a kind at once: unreadable overrides; unknown options and keys; wrong types and ranges.
     """
-    return instantiate(compose_values(overrides, config_dir), normalise(overrides, config_dir))
+    return instantiate(compose_values(overrides, config_dir), normalise(overrides))
 
 
 def instantiate(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> RunConfig:
@@ -87,24 +87,28 @@ def compose_values(overrides: Sequence[str] = (), config_dir: Path | str | None 
         raise UserError("The config cannot be composed: " + "\n  ".join(lines[:6])) from error
 
 
-def normalise(overrides: Sequence[str], config_dir: Path | str | None = None, *, for_hydra: bool = False) -> list[str]:
-    """The overrides as they are recorded: without Hydra's own words, and spelt in one way.
+def normalise(overrides: Sequence[str]) -> tuple[str, ...]:
+    """The overrides as they are recorded: without Hydra's own words, and each spelt in one way."""
+    return tuple(_plain_word(override) for override in _parse(overrides) if not override.is_hydra_override())
 
-    for_hydra: spelt so that Hydra's own multirun takes them (a key that an open mapping does not hold yet needs its `++`).
-    """
-    options = _Options(_make_loader(config_dir))
-    words = []
+
+def words_for_hydra(overrides: Sequence[str], config_dir: Path | str | None = None) -> list[str]:
+    """The overrides, spelt so that Hydra's own multirun takes them: it refuses a key that an open mapping does not hold yet without `++`,
+    and null as a group's option."""
+    options, words = _Options(_make_loader(config_dir)), []
     for override in _parse(overrides):
-        if override.is_hydra_override():
-            continue
-        value = override.input_line.partition("=")[2]
-        if not options.is_group(override.key_or_group):
-            words.append(f"{'++' if for_hydra else ''}{override.key_or_group}={value}")
-        elif for_hydra or override.key_or_group == "experiment":
-            words.append(options.word(override.key_or_group, re.sub(r"\bnull\b", "none", value)))
-        else:
-            words.append(f"{override.key_or_group}={value}")
+        word, (key, _, value) = override.input_line, _plain_word(override).lstrip("+").partition("=")
+        if options.is_group(key):
+            word = options.word(key, re.sub(r"\bnull\b", "none", value))
+        elif not override.is_hydra_override():
+            word = f"++{key}={value}"
+        words.append(word)
     return words
+
+
+def _plain_word(override: Override) -> str:
+    key, value = override.key_or_group, override.input_line.partition("=")[2]
+    return f"{'+' if key == 'experiment' else ''}{key}={value}"
 
 
 def first_values(overrides: Sequence[str]) -> list[str]:
@@ -158,6 +162,8 @@ class _Composition:
         del self.config["hydra"]
         for name in set(self.config.get("task") or {}) - set(tasks):
             del self.config.task[name]  # what an experiment sets for a task that this run leaves out
+        if not tasks:
+            self.config.pop("task", None)
         self._find_unknown_keys(tasks)
         _refuse("Not in the config", self._mistakes, "python -m mlm_lab --help shows every group, option and key")
         self._settle_budget()
@@ -196,7 +202,8 @@ class _Composition:
             else:
                 chosen[group] = [*chosen.get(group, []), *names] if group == "experiment" else names[-1:]
         arms = chosen.pop("arm", [])
-        return [self._options.word(group, name) for group, names in [*chosen.items(), ("arm", arms)] for name in names]
+        in_order = [*chosen.items(), *([("arm", arms)] if arms else [])]
+        return [self._options.word(group, names[0] if len(names) == 1 else f"[{','.join(names)}]") for group, names in in_order]
 
     def _tasks(self, config: DictConfig) -> dict[str, str]:
         """evaluation.tasks: name -> its file in conf/task. A name of evaluation.files without one is the user's own task."""
