@@ -222,7 +222,10 @@ class Checkpoints(lightning.Callback):
         if stop and module.step < module.total_steps:
             trainer.should_stop = True
 
-    def teardown(self, trainer: lightning.Trainer, module: Pretraining, stage: str) -> None:
+    def on_train_end(self, trainer: lightning.Trainer, module: Pretraining) -> None:
+        self._open.close()  # before Lightning puts back the handlers that it found
+
+    def on_exception(self, trainer: lightning.Trainer, module: Pretraining, exception: BaseException) -> None:
         self._open.close()
 
     @property

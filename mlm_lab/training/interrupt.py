@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while steps run: after the first the step is finished and a checkpoint written, the second ends the process at once."""
+"""Ctrl-C and SIGTERM while steps run: after the first the step is finished and a checkpoint written; the second ends the process."""
 
 from __future__ import annotations
 

@@ -1,0 +1,89 @@
+"""Checkpoints: whole or not there, damage is seen, a full disk is told and harms nothing."""
+
+from __future__ import annotations
+
+import resource
+import signal
+
+import pytest
+import torch
+
+from mlm_lab.errors import UserError
+from mlm_lab.training import checkpoint
+
+
+def state(step: int) -> dict:
+    return {"module": {"w": torch.full((1000,), float(step))}, "step": step, "recorder": {"rows": 2, "meter": {"loss": (1.0, 2.0)}}}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for step in (10, 20):
+        checkpoint.save(tmp_path, step, state(step), keep=2)
+    return tmp_path
+
+
+def newest(folder):
+    return max(folder.glob("*.ckpt"))
+
+
+def test_the_newest_comes_back(folder):
+    loaded = checkpoint.load_last(folder)
+    assert loaded["step"] == 20
+    assert torch.equal(loaded["module"]["w"], state(20)["module"]["w"])
+    assert loaded["recorder"] == state(20)["recorder"]
+
+
+def test_a_folder_without_checkpoints(tmp_path):
+    assert checkpoint.load_last(tmp_path) is None
+    assert checkpoint.load_last(tmp_path / "missing") is None
+
+
+def test_the_last_and_the_one_before_are_kept(folder):
+    checkpoint.save(folder, 30, state(30), keep=2)
+    assert [path.name[:13] for path in sorted(folder.iterdir())] == ["step-00000020", "step-00000030"]
+
+
+@pytest.mark.parametrize("damage", ["truncated", "emptied", "flipped bit"])
+def test_a_damaged_one_gives_way_to_the_one_before(folder, damage, capsys):
+    path = newest(folder)
+    content = bytearray(path.read_bytes())
+    if damage == "flipped bit":
+        content[len(content) // 2] ^= 1
+    path.write_bytes(content[: {"truncated": -100, "emptied": 0}.get(damage, len(content))])
+    assert checkpoint.load_last(folder)["step"] == 10
+    message = capsys.readouterr().err
+    assert "step-00000020 is damaged" in message
+    assert "using the one before" in message
+
+
+def test_a_half_written_one_is_no_checkpoint(folder):
+    (folder / "step-00000030.tmp").write_bytes(b"half")
+    assert checkpoint.load_last(folder)["step"] == 20
+
+
+@pytest.fixture
+def full_disk():
+    """Files of this process may not grow beyond 1 kB: writes fail as on a full disk."""
+    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_a_full_disk_is_told_and_harms_nothing(folder, full_disk):
+    with pytest.raises(UserError, match="the disk is full"):
+        checkpoint.save(folder, 30, state(30), keep=2)
+    assert not list(folder.glob("*.tmp"))
+    assert checkpoint.load_last(folder)["step"] == 20
+
+
+def test_nothing_in_a_checkpoint_can_run_code(folder):
+    class Evil:
+        def __reduce__(self):
+            return print, ("run",)
+
+    checkpoint.save(folder, 40, {"step": Evil()}, keep=2)
+    with pytest.raises(Exception, match=r"[Ww]eights.only"):
+        checkpoint.load_last(folder)
