@@ -7,7 +7,6 @@ import copy
 import pytest
 import torch
 
-from mlm_lab.training.data import batch_facts
 from mlm_lab.training.step import accumulate_gradients, clip_gradient, micro_batches
 from mlm_lab.types import IGNORE_INDEX, Output
 from tests.training.tiny_run import make_config, make_course
