@@ -13,7 +13,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import chain, islice
 
 from mlm_lab.data.documents import TRAIN, VALIDATION, RawDocument, split_document
 from mlm_lab.errors import UserError
@@ -48,32 +47,31 @@ def clean(records: Iterable[tuple[str, str]], split: str, found: Counter[str]) -
         yield RawDocument(text, source, split)
 
 
-def hold_out(documents: Iterator[RawDocument], share: float, found: Counter[str]) -> Iterator[RawDocument]:
+def hold_out(documents: Iterable[RawDocument], share: float, found: Counter[str]) -> Iterator[RawDocument]:
     """Give each document its side by a hash of its text: copies fall on the same side, whatever the order of the files.
 
-    Until one falls into validation the one nearest to it is kept back, and held out if none does. Of a single document the last sentences
-    are held out. Raises UserError where that is one sentence.
+    While all fall on one side, the one nearest to the other side is kept back, and goes there if none follows, so that of two documents or
+    more each side gets one. Of a single document the last sentences are held out. Raises UserError where that is one sentence.
     """
-    start = list(islice(documents, 2))
-    if len(start) == 1:
-        yield from _hold_out_end(start[0], share, found)
-        return
-    limit, nearest, nearest_code, some_held_out = share * 2**64, None, 0, False
-    for raw in chain(start, documents):
+    limit = share * 2**64
+    kept, kept_distance, passed, are_mixed = None, 0.0, 0, False
+    for raw in documents:
         code = int.from_bytes(hashlib.sha256(raw.text.encode()).digest()[:8])
-        if code < limit:
-            if nearest is not None:
-                yield nearest
-            nearest, some_held_out = None, True
-            yield replace(raw, split=VALIDATION)
-        elif some_held_out or (nearest is not None and code >= nearest_code):
+        raw = replace(raw, split=VALIDATION if code < limit else TRAIN)
+        are_mixed = are_mixed or (kept is not None and kept.split != raw.split)
+        distance = abs(code - limit)
+        if kept is not None and (are_mixed or distance < kept_distance):
+            yield kept
+            passed, kept = passed + 1, None
+        if are_mixed or kept is not None:
             yield raw
+            passed += 1
         else:
-            if nearest is not None:
-                yield nearest
-            nearest, nearest_code = raw, code
-    if nearest is not None:
-        yield replace(nearest, split=VALIDATION)
+            kept, kept_distance = raw, distance
+    if kept is not None and passed:
+        yield replace(kept, split=TRAIN if kept.split == VALIDATION else VALIDATION)
+    elif kept is not None:
+        yield from _hold_out_end(kept, share, found)
 
 
 def _hold_out_end(raw: RawDocument, share: float, found: Counter[str]) -> Iterator[RawDocument]:

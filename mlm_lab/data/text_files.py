@@ -114,7 +114,7 @@ def _read_parquet(path: Path, column: str, encoding: str) -> Iterator[Record]:
 
     with _seekable(path) as binary:
         try:
-            table = parquet.ParquetFile(binary)
+            table = parquet.ParquetFile(binary, page_checksum_verification=True)
             if column not in table.schema_arrow.names:
                 raise _no_column(path, column, table.schema_arrow.names)
             number = 0

@@ -61,13 +61,15 @@ class Hub:
 
     def check(self) -> None:
         """Ask the hub (or the cache) for the set's description. Raises UserError: out of reach, no such set, config, split or column."""
-        info = self._builder().info
-        if info.features is not None and self.text_column not in info.features:
-            found = f"columns {', '.join(info.features)}"
-            raise UserError(f"no column {self.text_column!r}", where=self._where(), given=found, fix="data.text_column=NAME")
+        builder = self._builder()
+        splits = builder.info.splits or builder.config.data_files or ()
         for split in self._splits():
-            if info.splits and split not in info.splits:
-                raise UserError(f"no split {split!r}", where=self._where(), given=f"splits {', '.join(info.splits)}")
+            if splits and split not in splits:
+                raise UserError(f"no split {split!r}", where=self._where(), given=f"splits {', '.join(map(str, splits))}")
+        columns = builder.info.features or self._first_row(builder)
+        if self.text_column not in columns:
+            found = f"columns {', '.join(columns)}"
+            raise UserError(f"no column {self.text_column!r}", where=self._where(), given=found, fix="data.text_column=NAME")
 
     def fingerprint(self) -> str:
         """Digest of the set's commit and files, the columns and splits, and the code that cuts documents and sentences."""
@@ -94,6 +96,15 @@ class Hub:
     def describe(self) -> list[str]:
         return describe(getattr(self, "_found", Counter()), self._where())
 
+    def _first_row(self, builder: DatasetBuilder) -> dict[str, object]:
+        """For sets whose description does not list their columns."""
+        try:
+            return next(iter(builder.as_streaming_dataset(split=self.split)))
+        except StopIteration:
+            raise UserError(f"no text: the split {self.split!r} is empty", where=self._where()) from None
+        except (OSError, ValueError) as error:
+            raise self._broken(error) from None
+
     def _records(self, split: str) -> Iterator[tuple[str, str]]:
         """(text, source) of each document."""
         builder = self._builder()
@@ -106,7 +117,7 @@ class Hub:
             rows = rows.select_columns([self.text_column])
             yield from self._grouped((row[self.text_column] for row in rows), f"{self.name}/{split}")
         except (OSError, ValueError) as error:  # connections that break are OSErrors in `datasets`
-            raise UserError(f"reading the set failed: {_first_line(error)}", where=self._where(), fix="the same command again") from None
+            raise self._broken(error) from None
 
     def _grouped(self, texts: Iterable[str | None], source: str) -> Iterator[tuple[str, str]]:
         if self.heading is None:
@@ -131,6 +142,9 @@ class Hub:
 
     def _where(self) -> str:
         return f"{self.name}/{self.config}" if self.config else str(self.name)
+
+    def _broken(self, error: Exception) -> UserError:
+        return UserError(f"reading the set failed: {_first_line(error)}", where=self._where(), fix="the same command again")
 
     def _builder(self) -> DatasetBuilder:
         """The set's description. Raises UserError: out of reach and not in the cache, or not a set that `datasets` loads."""
