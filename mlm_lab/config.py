@@ -314,7 +314,7 @@ def _refuse(problem: str, mistakes: list[str], fix: str | None = None) -> None:
 
 
 def _suggest(word: str, among: Iterable[str]) -> str:
-    near = get_close_matches(word, list(among), n=1, cutoff=0.5)
+    near = get_close_matches(word, list(among), n=1, cutoff=0.6)
     return f"; did you mean {near[0]}?" if near else ""
 
 
