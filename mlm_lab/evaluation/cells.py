@@ -133,7 +133,7 @@ def run_cell(
     for name, answers in predictions.items():
         record.setdefault("metrics", {}).update(_score(encoded, name, answers))
     if predictions:
-        record["collapsed"] = is_constant(encoded.data.kind, predictions[""])
+        record["collapsed"] = is_constant(encoded.data.kind, predictions[""], encoded.parts[""].labels)
         record["examples"] = {name or "dev": len(part) for name, part in encoded.parts.items()}
         record["truncated"] = {name or "dev": part.truncated for name, part in encoded.parts.items()}
         record["lost_words"] = {name or "dev": part.lost_words for name, part in encoded.parts.items()}

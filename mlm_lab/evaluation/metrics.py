@@ -6,10 +6,11 @@ torchmetrics takes seconds to import, so it is imported when the first metric is
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 
 from mlm_lab.evaluation.spans import entity_scores, is_prefixed
-from mlm_lab.evaluation.task import Task, TaskData
+from mlm_lab.evaluation.task import Kind, Task, TaskData
 
 
 def metric_names(task: Task, data: TaskData) -> tuple[str, ...]:
@@ -70,10 +71,13 @@ def score_tags(names: Sequence[str], gold: Sequence[Sequence[str]], predicted: S
     return {name: scores[name] for name in names}
 
 
-def is_constant(kind: str, predictions: Sequence) -> bool:
-    """Whether a run has collapsed: the same answer for every example (every word, of tags). traps.md 33."""
+def is_constant(kind: Kind, predictions: Sequence, labels: Sequence) -> bool:
+    """Whether a run has collapsed (traps.md 33): the same answer for every example; for every word, of tags.
+
+    Values count as the same where they differ by less than a thousandth of the labels' deviation.
+    """
+    if kind == "regression":
+        return max(predictions) - min(predictions) <= 1e-3 * statistics.pstdev(map(float, labels))
     if kind == "tagging":
         predictions = [tag for tags in predictions for tag in tags if tag]
-    if kind == "regression":
-        return max(predictions) - min(predictions) < 1e-4
     return len(set(predictions)) <= 1

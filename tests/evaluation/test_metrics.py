@@ -41,19 +41,20 @@ def test_trap_33_mrpc_of_a_collapsed_run():
     labels, predictions = [1] * 279 + [0] * 129, [1] * 408
     scores = score_sequences(task("mrpc").metrics, labels, predictions, 2)
     assert scores == {"f1": pytest.approx(0.812, abs=5e-4), "accuracy": pytest.approx(0.684, abs=5e-4)}
-    assert is_constant("classification", predictions)
-    assert not is_constant("classification", [*predictions[1:], 0])
+    assert is_constant("classification", predictions, labels)
+    assert not is_constant("classification", [*predictions[1:], 0], labels)
 
 
 def test_trap_33_an_undefined_correlation_is_not_a_number():
     assert score_sequences(["pearson", "spearman"], [0.0, 1.0, 2.0], [2.5, 2.5, 2.5], 0) == {"pearson": None, "spearman": None}
-    assert is_constant("regression", [2.5, 2.5 + 1e-6, 2.5])
-    assert not is_constant("regression", [2.5, 2.6])
+    assert is_constant("regression", [2.5, 2.5 + 1e-6, 2.5], [0.0, 1.0, 5.0])
+    assert not is_constant("regression", [2.5, 2.6], [0.0, 5.0])
+    assert not is_constant("regression", [1e-6, 2e-6], [0.0, 1e-5])
 
 
 def test_trap_33_a_tagger_that_says_o_everywhere_has_collapsed():
-    assert is_constant("tagging", [["O", "O"], ["O", ""]])
-    assert not is_constant("tagging", [["O", "O"], ["B-PER", ""]])
+    assert is_constant("tagging", [["O", "O"], ["O", ""]], [])
+    assert not is_constant("tagging", [["O", "O"], ["B-PER", ""]], [])
 
 
 def test_word_accuracy_counts_words_that_were_cut_off_as_wrong():

@@ -33,6 +33,7 @@ def test_trap_32_every_scheme_is_read_right(scheme):
         ("E-PER E-PER", [Span("PER", 0, 1), Span("PER", 1, 2)]),
         ("S-PER I-PER", [Span("PER", 0, 1), Span("PER", 1, 2)]),
         ("B-PER S-PER", [Span("PER", 0, 1), Span("PER", 1, 2)]),
+        ("B-PER U-PER", [Span("PER", 0, 1), Span("PER", 1, 2)]),
         ("B-creative-work I-creative-work", [Span("creative-work", 0, 2)]),
         ("O O", []),
         ("B-PER", [Span("PER", 0, 1)]),
