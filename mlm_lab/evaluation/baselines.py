@@ -89,7 +89,7 @@ def shape_tag(word: str) -> str:
     bare = word.removesuffix("()")
     if word != bare or re.fullmatch(r"_*[a-z]\w*(\.[a-z_]\w*)*\.[a-z]+_\w+", bare):
         return "B-FUNCTION"
-    if re.fullmatch(r"([a-z_]\w*\.)*[A-Z]\w*[a-z][A-Z]\w*", bare):
+    if re.fullmatch(r"([a-z_]\w*\.)*[A-Z](?=\w*[a-z])\w*[A-Z]\w*", bare):
         return "B-CLASS"
     if re.fullmatch(r"[a-z_]\w*(\.[a-z_]\w*)+", bare):
         return "B-MODULE"

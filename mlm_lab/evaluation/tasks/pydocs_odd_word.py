@@ -32,7 +32,7 @@ WORDS = (6, 40)
 RAREST = 8
 """Words that occur less often in the training modules are left alone: they are names and misspellings."""
 
-PLAIN_WORD = re.compile(r"(?<![^\s(])[a-z]{2,}(?=[,;.]?\)?(?:\s|$))")
+PLAIN_WORD = re.compile(r"(?<![^\s(])[a-z]{2,}(?=\)?[,;.]?(?:\s|$))")
 """A lower-case word that stands by itself: no name, no capital whose place would give a change away."""
 
 

@@ -1,7 +1,7 @@
 """Sentences of the Python documentation as material for labelled examples: training from some modules, dev from others.
 
-The dev part comes from the modules that the pydocs corpus holds out (its `validation` split), which pretraining never sees; a dev
-sentence that also stands in a training module, apart from case, digits and punctuation, is left out. Which sentences are used, and
+The dev part comes from the modules that the pydocs corpus holds out (its `validation` split at the default share), which pretraining
+on it never sees unless data.validation_share is set below that default; a dev sentence that also stands in a training module, apart from case, digits and punctuation, is left out. Which sentences are used, and
 every draw that makes an example of one, depends on (task, sentence) alone: an added module changes no other example.
 """
 
@@ -72,10 +72,7 @@ class PydocsTask(Task):
 
     def note(self, train: Sequence, dev: Sequence) -> str:
         """One line on what was made."""
-        return (
-            f"{self.name}: {len(train)} training examples from training modules, {len(dev)} dev examples from modules "
-            "that neither pretraining nor training saw"
-        )
+        return f"{len(train)} training examples, {len(dev)} dev examples from modules that the pydocs corpus holds out"
 
 
 def digest(*key: str) -> int:

@@ -54,11 +54,11 @@ class PydocsTopic(PydocsTask):
         for split, size in (("train", self.train_examples), ("validation", self.dev_examples)):
             by_package: dict[str, list[str]] = {package: [] for package in packages}
             for entry in entries:
-                if entry.split == split and entry.package in by_package:
-                    text = mask_names(entry.text, classes, packages)
+                if entry.split == split and entry.distribution in by_package:
+                    text = mask_names(" ".join(entry.sentences), classes, packages)
                     if len(text.split()) >= WORDS[0] and (key := form(text)) not in seen:
                         seen.add(key)
-                        by_package[entry.package].append(text)
+                        by_package[entry.distribution].append(text)
             parts.append(self._balanced(by_package, size))
         return TaskData(
             kind="classification",
@@ -73,7 +73,7 @@ class PydocsTopic(PydocsTask):
 
     def _most_documented(self, entries: Sequence[Entry]) -> list[str]:
         """The classes: by the rarer split, so that a package whose few modules all fall into one split is none."""
-        counts = {split: Counter(entry.package for entry in entries if entry.split == split) for split in ("train", "validation")}
+        counts = {split: Counter(entry.distribution for entry in entries if entry.split == split) for split in ("train", "validation")}
         ranked = sorted(counts["validation"], key=lambda package: (-counts["validation"][package], package))
         return sorted(package for package in ranked[: self.packages] if counts["train"][package])
 
