@@ -1,8 +1,9 @@
 """Sentences of the Python documentation as material for labelled examples: training from some modules, dev from others.
 
 The dev part comes from the modules that the pydocs corpus holds out (its `validation` split at the default share), which pretraining
-on it never sees unless data.validation_share is set below that default; a dev sentence that also stands in a training module, apart from case, digits and punctuation, is left out. Which sentences are used, and
-every draw that makes an example of one, depends on (task, sentence) alone: an added module changes no other example.
+on it never sees unless data.validation_share is set below that default. A dev sentence that also stands in a training module, apart from
+case, digits and punctuation, is left out. Which sentences are used, and every draw that makes an example of one, depends on (task,
+sentence) alone: the order of the entries and the process do not matter.
 """
 
 from __future__ import annotations
