@@ -172,9 +172,10 @@ def test_trap_28_tied_weights_stay_tied(move):
     torch.testing.assert_close(after[..., seen], before[..., seen])
 
 
-def test_autocast_keeps_the_cross_entropy_in_float32():
-    module, batch = make_module(), make_batch()
-    with torch.autocast("cpu", torch.bfloat16):
+@pytest.mark.parametrize("weights", [torch.float32, torch.bfloat16], ids=["autocast", "bfloat16 weights"])
+def test_cross_entropy_is_in_float32(weights: torch.dtype):
+    module, batch = make_module().to(weights), make_batch()
+    with torch.autocast("cpu", torch.bfloat16, enabled=weights == torch.float32):
         hidden = module.encoder(batch["input_ids"], batch["attention_mask"])
         rows = torch.arange(6)[:, None] * 16 + batch["label_positions"]
         used = batch["labels"] != -100
