@@ -7,6 +7,7 @@ extra changes nothing; the project itself is left out too.
 from __future__ import annotations
 
 import ast
+import gc
 import importlib.metadata
 import sysconfig
 import tomllib
@@ -116,15 +117,26 @@ def read_docstrings(file: SourceFile) -> list[Docstring] | None:
     try:
         if file.path.stat().st_size > LARGEST_FILE:
             return None
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # invalid escapes in other people's sources
-            tree = ast.parse(file.path.read_bytes())
+        tree = _parsed(file.path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     if file.module == TOPICS:
         return list(_topics(tree))
     found = [_docstring(file, tree, "", "module", ()), *_definitions(file, tree.body, "")]
     return [docstring for docstring in found if docstring is not None]
+
+
+def _parsed(source: bytes) -> ast.Module:
+    """Parse with the garbage collector off: a tree has no cycles, and going through its many nodes takes a third of the time."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # invalid escapes in other people's sources
+            return ast.parse(source)
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _topics(tree: ast.Module) -> Iterator[Docstring]:
