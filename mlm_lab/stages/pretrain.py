@@ -7,15 +7,15 @@ The same command continues a run that was stopped, from its last checkpoint, and
 
 from __future__ import annotations
 
-import shutil
+import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mlm_lab import console
-from mlm_lab.errors import Interrupted
+from mlm_lab.errors import Interrupted, UserError
 from mlm_lab.ranks import is_main_process
 from mlm_lab.stages.prepare import Prepared, prepare
-from mlm_lab.training.weights import TOKENIZER, WEIGHTS, file_sha256, load_weights, save_weights
+from mlm_lab.training.weights import WEIGHTS, file_sha256, load_weights, save_weights
 
 if TYPE_CHECKING:
     from mlm_lab.config import RunConfig
@@ -28,25 +28,32 @@ SAMPLES = 6
 
 
 def run(config: RunConfig, folder: RunFolder) -> None:
-    """Train until the budget is spent.
+    """Train until the budget is spent. Only the first process of a run returns; the others are done when the steps are.
 
     Raises:
         Interrupted: Ctrl-C or SIGTERM arrived; a checkpoint of the last whole step is written.
         UserError: the loss is not finite, the disk is full, a batch has fewer sequences than there are ranks.
     """
+    from mlm_lab.training.display import show_result
+
     if is_finished(folder):
-        console.say(f"pretraining is finished: {folder.path}")
-        _show(folder, samples=[])
+        console.say("pretraining is finished")
+        show_result(folder.read_summary(), samples=[])
         return
+    from mlm_lab.tokenizers.loading import load
+    from mlm_lab.training.samples import fill_mask_samples
+
     prepared = prepare(config)
     module, recorder, checkpoints = fit(config, folder, prepared)
     _record(folder, module, recorder, checkpoints)
-    if (number := checkpoints.stop_request.signal_number) is not None and module.step < module.total_steps:
-        raise Interrupted(128 + number)
-    if is_main_process():
-        shutil.copyfile(prepared.tokenizer_file, folder.path / TOKENIZER)
-        folder.update_summary(weights_sha256=save_weights(module.module, folder.path))
-        _show(folder, _samples(module, prepared))
+    if not is_main_process():
+        raise SystemExit(0)  # what is left is for the first process; at another exit code the launcher would kill it
+    if module.step < module.total_steps:
+        raise Interrupted(128 + (checkpoints.stop_request.signal_number or signal.SIGTERM))
+    tokenizer = load(prepared.tokenizer_file)
+    tokenizer.save(folder.path)
+    folder.update_summary(weights_sha256=save_weights(module.module, folder.path))
+    show_result(folder.read_summary(), fill_mask_samples(module.module, module.course.validation, tokenizer, SAMPLES))
 
 
 def is_finished(folder: RunFolder) -> bool:
@@ -57,6 +64,8 @@ def is_finished(folder: RunFolder) -> bool:
 
 def fit(config: RunConfig, folder: RunFolder, prepared: Prepared) -> tuple[Pretraining, Recorder, Checkpoints]:
     """Run the steps that are left."""
+    from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
+
     from mlm_lab.config import to_dict
     from mlm_lab.training.callbacks import Announcement, Checkpoints, Recorder
     from mlm_lab.training.course import Course
@@ -65,7 +74,7 @@ def fit(config: RunConfig, folder: RunFolder, prepared: Prepared) -> tuple[Pretr
 
     course = Course.open(config, prepared.store_folder)
     if config.pretrained is not None:
-        load_weights(course.module, Path(config.pretrained))
+        load_weights(course.module, Path(config.pretrained).expanduser())
     held_out = HeldOut(config.objective, course.validation, config.max_length, config.validation.sequences, config.batch_size)
     baseline = unigram_baseline(course.train, held_out.labels(held_out.probe)) if held_out.probe else {}
     folder.update_summary(metrics=baseline)
@@ -77,7 +86,18 @@ def fit(config: RunConfig, folder: RunFolder, prepared: Prepared) -> tuple[Pretr
         loggers=config.logger.build(folder, to_dict(config)) if is_main_process() else [],
         callbacks=[Announcement(folder), recorder, checkpoints],
     )
-    trainer.fit(module)
+    if config.batch_size < trainer.world_size:
+        raise UserError(
+            "a step has fewer sequences than there are ranks",
+            given=f"batch_size={config.batch_size}",
+            fix=f"batch_size={trainer.world_size}, or fewer trainer.devices",
+        )
+    try:
+        trainer.fit(module)
+    except BaseException:
+        if isinstance(launcher := trainer.strategy.launcher, _SubprocessScriptLauncher):
+            launcher.kill(signal.SIGKILL)  # the other ranks would wait for this one
+        raise
     return module, recorder, checkpoints
 
 
@@ -97,17 +117,3 @@ def _record(folder: RunFolder, module: Pretraining, recorder: Recorder, checkpoi
         metrics={**recorder.latest, "plateau_left_step": recorder.plateau_left_step},
         fingerprints={"store": course.train.fingerprint, "tokenizer": course.train.vocabulary.fingerprint},
     )
-
-
-def _samples(module: Pretraining, prepared: Prepared) -> list[Any]:
-    from mlm_lab.tokenizers.loading import load
-    from mlm_lab.training.samples import fill_mask_samples
-
-    return fill_mask_samples(module.module, module.course.validation, load(prepared.tokenizer_file).tokenizer, SAMPLES)
-
-
-def _show(folder: RunFolder, samples: list[Any]) -> None:
-    from mlm_lab.training.display import show_result
-
-    show_result(folder.read_summary(), samples)
-    console.say(f"run folder: {folder.path}")

@@ -92,6 +92,7 @@ class Recorder(lightning.Callback):
             row |= self._validation_row(trainer, module)
         if row:
             self._write(trainer, step, row)
+            _refuse_divergence(trainer, step, row)
         shown = {"loss": self.latest.get("train/loss"), "tokens/s": self.latest.get("train/tokens_per_second")}
         self._bar.advance(1, **{name: value for name, value in shown.items() if value is not None})
 
@@ -107,13 +108,6 @@ class Recorder(lightning.Callback):
         rate = self.throughput.lap(module.step, self.totals["positions"])
         shares = {name: pair for name, pair in fetched.items() if name not in TOTALS}
         row = {f"train/{name}": value for name, value in averages(shares, module.module.loss_weights).items()}
-        if not math.isfinite(row["train/loss"]):
-            raise UserError(
-                "the loss is not finite: the run has diverged",
-                where=f"step {module.step}",
-                given=f"train/loss={row['train/loss']}",
-                fix="lower optim.peak_lr, lengthen schedule.warmup_steps, or set optim.gradient_clip=1.0",
-            )
         flops_per_second = module.course.flops_per_step.total * rate / max(_counts(fetched)["positions"] / steps, 1)
         ceiling = matmul_flops_per_second(trainer.strategy.root_device, trainer.precision) * trainer.world_size
         return row | {
@@ -169,6 +163,20 @@ class Recorder(lightning.Callback):
         self.totals, self.latest, self.rows = state["totals"], state["latest"], state["rows"]
         self.plateau_left_step, self.last_logged = state["plateau_left_step"], state["last_logged"]
         self.throughput = Throughput(**state["throughput"])
+
+
+def _refuse_divergence(trainer: lightning.Trainer, step: int, row: Mapping[str, float]) -> None:
+    """Raises UserError on the first process. The others leave with 0: at any other code the launcher kills the first before it can tell."""
+    if math.isfinite(row.get("train/loss", 0.0)):
+        return
+    if not trainer.is_global_zero:
+        raise SystemExit(0)
+    raise UserError(
+        "the loss is not finite: the run has diverged",
+        where=f"step {step}",
+        given=f"train/loss={row['train/loss']}",
+        fix="lower optim.peak_lr, lengthen schedule.warmup_steps, or set optim.gradient_clip=1.0",
+    )
 
 
 def _counts(fetched: Mapping[str, tuple[float, float]]) -> dict[str, float]:

@@ -23,7 +23,8 @@ def show_course(course: Course, steps: int, precision: str, device: str, seconds
         "step": f"{config.batch_size} sequences, {course.tokens_per_step:,.0f} corpus tokens, {course.flops_per_step.total:.3g} FLOPs",
         "budget": f"{steps:,} steps, {steps * course.tokens_per_step:,.0f} tokens ({course.epochs(steps):.2f} epochs), "
         f"{steps * course.flops_per_step.total:.3g} FLOPs",
-        "hardware": f"{device}, {precision}" + (f", {torch.get_num_threads()} threads" if device == "cpu" else ""),
+        "hardware": f"{device}, precision {precision}{' (auto)' if config.trainer.precision == 'auto' else ''}"
+        + (f", threads {torch.get_num_threads()}" if device.endswith("cpu") else ""),
     }
     if seconds_per_step is not None:
         rows["time"] = f"about {duration(steps * seconds_per_step)} ({seconds_per_step:.3g} s a step)"

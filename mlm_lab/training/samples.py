@@ -12,7 +12,7 @@ from mlm_lab.data.token_store import TokenStore
 from mlm_lab.types import ObjectiveModule
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    from mlm_lab.tokenizers.loading import LoadedTokenizer
 
 SHORTEST, LONGEST = 8, 24
 """Tokens of a sentence that is shown."""
@@ -29,7 +29,7 @@ class Sample:
     """The most probable tokens, best first."""
 
 
-def fill_mask_samples(module: ObjectiveModule, store: TokenStore, tokenizer: Tokenizer, count: int) -> list[Sample]:
+def fill_mask_samples(module: ObjectiveModule, store: TokenStore, tokenizer: LoadedTokenizer, count: int) -> list[Sample]:
     """At most `count` samples; none where the objective's module does not fill masks or the split has no such sentence.
 
     store: the validation split. Words of one token of at least three letters are hidden.
@@ -54,12 +54,12 @@ def fill_mask_samples(module: ObjectiveModule, store: TokenStore, tokenizer: Tok
     return samples
 
 
-def _masked_text(ids: np.ndarray, place: int, store: TokenStore, tokenizer: Tokenizer) -> str:
+def _masked_text(ids: np.ndarray, place: int, store: TokenStore, tokenizer: LoadedTokenizer) -> str:
     before, after = tokenizer.decode(ids[:place].tolist()), tokenizer.decode(ids[place + 1 :].tolist())
-    return f"{before.strip()} {tokenizer.id_to_token(store.vocabulary.mask_id)} {after.strip()}"
+    return f"{before.strip()} {tokenizer.token(store.vocabulary.mask_id)} {after.strip()}"
 
 
-def _choose(store: TokenStore, tokenizer: Tokenizer, count: int) -> list[tuple[np.ndarray, int]]:
+def _choose(store: TokenStore, tokenizer: LoadedTokenizer, count: int) -> list[tuple[np.ndarray, int]]:
     """(tokens of a sentence, place of the hidden word), sentences and words drawn with a fixed seed."""
     lengths = np.diff(store.sentence_starts)
     candidates = np.flatnonzero((lengths >= SHORTEST) & (lengths <= LONGEST))

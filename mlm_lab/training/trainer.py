@@ -109,6 +109,7 @@ _UNHELPFUL = (
     "TPU available: ",
     "HPU available: ",
     "💡 Tip: ",
+    "Using bfloat16 Automatic Mixed Precision (AMP)",
     "`Trainer.fit` stopped: `max_epochs=1` reached.",
     "----------------------------------------------------------------------------------------------------",
     "distributed_backend=",

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from mlm_lab.config import RunConfig
 
 WEIGHTS = "weights.safetensors"
-TOKENIZER = "tokenizer.json"
 
 
 def fresh_module(config: RunConfig, vocabulary: Vocabulary) -> ObjectiveModule:
