@@ -311,6 +311,7 @@ def test_a_multirun_runs_every_point_and_keeps_hydras_files_under_output_dir(emp
     assert [(config.objective.mask_ratio, config.seed) for config in configs] == [(0.15, 0), (0.15, 1), (0.4, 0), (0.4, 1)]
     assert all(config.tasks["mine"].epochs == 2 for config in configs)
     assert len(summaries(empty_folder)) == 4
+    assert {path.name for path in empty_folder.glob("out/multirun/*/**/*") if path.is_file()} == {"multirun.yaml"}
     assert {path.name for path in empty_folder.iterdir()} == {"out"}
 
 
