@@ -66,8 +66,8 @@ def _differences(pretrained: Cells, floor: Cells, name: str) -> list[float | Non
 
 COLUMNS = ("task", "metric", "n", "pretrained", "median", "random start", "difference", "baseline")
 NOTE = (
-    "mean ± standard deviation over fine-tuning seeds of one pretraining run: it does not say how another pretraining run would come out. "
-    "difference: pretrained minus random start, seed by seed."
+    "mean ± standard deviation over fine-tuning seeds of one pretraining run: how another pretraining run comes out, it does not say.\n"
+    "difference: pretrained minus random start, seed by seed. All on dev; test/ is shown beside it."
 )
 
 

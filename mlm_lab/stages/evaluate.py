@@ -71,7 +71,7 @@ def run(config: RunConfig, folder: RunFolder) -> None:
     """
     if not config.tasks or not is_main_process():
         return
-    console.heading("evaluate")
+    console.heading("Evaluation")
     check(config)
     cells = Cells(config, folder)
     results = {}
@@ -163,7 +163,7 @@ class Cells:
 
 def show(results: Mapping[str, Mapping[str, dict]]) -> None:
     """The table of results, and what to be careful about."""
-    console.table("evaluation", summary.COLUMNS, summary.table_rows(results), note=summary.NOTE)
+    console.table("Downstream tasks", summary.COLUMNS, summary.table_rows(results), note=summary.NOTE)
     for task, metrics in results.items():
         for line in summary.flags(task, metrics):
             console.warn(line)
