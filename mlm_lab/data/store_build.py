@@ -261,6 +261,7 @@ def _start_worker(tokenizer: LoadedTokenizer, parent: int | None) -> None:
     global _worker_tokenizer
     _worker_tokenizer = tokenizer
     if parent is not None:
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the library's threads do not survive the fork: a worker would wait for them
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process ends its workers
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()

@@ -44,7 +44,7 @@ class Bpe:
     def train(self, texts: Iterator[str]) -> Tokenizer:
         from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-        from mlm_lab.tokenizers.training import Sample, all_threads, finish
+        from mlm_lab.tokenizers.training import Sample, finish
 
         sample = Sample.of(texts, self.train_characters)
         tokenizer = Tokenizer(models.BPE(unk_token=UNK))
@@ -60,6 +60,5 @@ class Bpe:
             initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
             show_progress=False,
         )
-        with all_threads():
-            tokenizer.train_from_iterator(sample.texts, trainer=trainer)
+        tokenizer.train_from_iterator(sample.texts, trainer=trainer)
         return finish(tokenizer, CLS, SEP, SPECIAL_TOKENS, self.num_sentinels)

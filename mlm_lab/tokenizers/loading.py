@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -19,9 +18,6 @@ from tokenizers import Tokenizer
 
 from mlm_lab.errors import UserError
 from mlm_lab.types import Vocabulary
-
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-# The library's threads do not survive a fork (data loaders, token store workers): it warns of each, or hangs. Training turns them on.
 
 TOKENIZER = "tokenizer.json"
 NAMES = "special_tokens_map.json"

@@ -6,9 +6,7 @@ the number of threads is put in order by its own file (wordpiece.py, unigram.py;
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -92,20 +90,6 @@ def alphabet_of(texts: Iterable[str], normalizer: Normalizer, size: int) -> list
     enough = int(np.searchsorted(covered, ALPHABET_COVERAGE * covered[-1])) + 1 if ranked else 0
     others = [chr(code) for code in ranked[:enough] if chr(code) not in ascii_characters]
     return sorted(ascii_characters.union(others[: max(size - LEAST_PIECES, 0) // 4]))
-
-
-@contextmanager
-def all_threads() -> Iterator[None]:
-    """Let the library use its threads (RAYON_NUM_THREADS of them), which `loading` turns off for good reasons."""
-    before = os.environ.get("TOKENIZERS_PARALLELISM")
-    os.environ["TOKENIZERS_PARALLELISM"] = "true"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["TOKENIZERS_PARALLELISM"]
-        else:
-            os.environ["TOKENIZERS_PARALLELISM"] = before
 
 
 def sentinel_names(number: int) -> list[str]:

@@ -49,7 +49,7 @@ class Unigram:
     def train(self, texts: Iterator[str]) -> Tokenizer:
         from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-        from mlm_lab.tokenizers.training import Sample, all_threads, alphabet_of, finish
+        from mlm_lab.tokenizers.training import Sample, alphabet_of, finish
 
         sample = Sample.of(texts, self.train_characters)
         tokenizer = Tokenizer(models.Unigram())
@@ -65,8 +65,7 @@ class Unigram:
         trainer = trainers.UnigramTrainer(
             vocab_size=size, special_tokens=SPECIAL_TOKENS, unk_token=UNK, initial_alphabet=sorted(alphabet), show_progress=False
         )
-        with all_threads():
-            tokenizer.train_from_iterator((_only(alphabet, normalizer.normalize_str(text)) for text in sample.texts), trainer=trainer)
+        tokenizer.train_from_iterator((_only(alphabet, normalizer.normalize_str(text)) for text in sample.texts), trainer=trainer)
         tokenizer.model = models.Unigram(_in_order(json.loads(tokenizer.to_str())["model"]["vocab"]), unk_id=SPECIAL_TOKENS.index(UNK))
         return finish(tokenizer, CLS, SEP, SPECIAL_TOKENS, self.num_sentinels)
 

@@ -45,7 +45,7 @@ class WordPiece:
     def train(self, texts: Iterator[str]) -> Tokenizer:
         from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-        from mlm_lab.tokenizers.training import Sample, all_threads, alphabet_of, finish
+        from mlm_lab.tokenizers.training import Sample, alphabet_of, finish
 
         sample = Sample.of(texts, self.train_characters)
         tokenizer = Tokenizer(models.WordPiece(unk_token=UNK))
@@ -66,8 +66,7 @@ class WordPiece:
             limit_alphabet=len(alphabet),
             show_progress=False,
         )
-        with all_threads():
-            tokenizer.train_from_iterator(sample.texts, trainer=trainer)
+        tokenizer.train_from_iterator(sample.texts, trainer=trainer)
         vocabulary = tokenizer.get_vocab(with_added_tokens=True)
 
         clean = Tokenizer(models.WordPiece(vocabulary, unk_token=UNK, continuing_subword_prefix="##"))

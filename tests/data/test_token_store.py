@@ -345,15 +345,18 @@ store_build.build_store(Path(sys.argv[1]), read, make_tokenizer(), "text-1", pro
 @pytest.mark.parametrize("with_signal", [signal.SIGKILL, signal.SIGINT])
 def test_what_a_stopped_process_left_is_in_nobodys_way(folder: Path, with_signal: int):
     """SIGKILL leaves an unfinished folder, and workers, which share the lock: they must go, or the next build waits for ever."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", SLOW_BUILD, str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=REPOSITORY
-    )
-    while process.stdout.readline() != b"read\n":
-        pass
-    workers = [int(word) for word in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
-    assert len(workers) == 2
-    process.send_signal(with_signal)
-    _, errors = process.communicate(timeout=30)
+    command = [sys.executable, "-c", SLOW_BUILD, str(folder)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=REPOSITORY, start_new_session=True, **pipes) as process:
+        while process.stdout.readline() != b"read\n":
+            assert process.poll() is None
+        workers = [int(word) for word in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+        assert len(workers) == 2
+        if with_signal == signal.SIGINT:  # a terminal sends it to all of them
+            os.killpg(process.pid, with_signal)
+        else:
+            process.send_signal(with_signal)
+        _, errors = process.communicate(timeout=30)
     assert not folder.exists()
     if with_signal == signal.SIGINT:
         assert errors.count(b"Traceback") == 1, "the workers complain too"

@@ -141,7 +141,9 @@ def test_a_corpus_that_breaks_off_leaves_no_store(tmp_path: Path, corpus: Path):
 SCRIPT = """
 import sys
 from mlm_lab import compose
+from mlm_lab.data import store_build
 from mlm_lab.stages.prepare import prepare
+store_build.CHUNK_CHARACTERS = 10_000  # so that the pool is used
 print(prepare(compose(sys.argv[1:])).fingerprint)
 print([name for name in ("torch", "lightning", "transformers") if name in sys.modules])
 """
@@ -157,7 +159,7 @@ def test_processes_that_start_at_once_agree_and_import_no_torch(corpus: Path, tm
             stderr=subprocess.PIPE,
             text=True,
             cwd=REPOSITORY,
-            env={**os.environ, "RAYON_NUM_THREADS": threads, "PYTHONWARNINGS": "error::DeprecationWarning:mlm_lab"},
+            env={**os.environ, "RAYON_NUM_THREADS": threads, "TOKENIZERS_PARALLELISM": "true"},
         )
         for threads in ("1", "2")
     ]
