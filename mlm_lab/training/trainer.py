@@ -110,7 +110,7 @@ _UNHELPFUL = (
     "HPU available: ",
     "💡 Tip: ",
     "Using bfloat16 Automatic Mixed Precision (AMP)",
-    "`Trainer.fit` stopped: `max_epochs=1` reached.",
+    "`Trainer.fit` stopped: ",  # we say ourselves how far the run is
     "----------------------------------------------------------------------------------------------------",
     "distributed_backend=",
     "Initializing distributed: ",
@@ -121,6 +121,7 @@ _UNHELPFUL_WARNINGS = (
     r"The number of training batches \(\d+\) is smaller than the logging interval",  # we write the last step's row ourselves
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # Lightning's own use of torch
     r"`training_step` returned `None`",
+    r"Total length of `\w+` across ranks is zero",  # a run whose steps are done and whose weights are missing
 )
 
 

@@ -1,0 +1,86 @@
+"""Held-out loss: the same masks always, each row once, and the unigram on the same targets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from mlm_lab.training.validation import HeldOut, evaluate, unigram_baseline
+from tests.training.tiny_run import make_config, make_course
+
+
+def held_out(course, sequences=16, batch_size=8):
+    return HeldOut(course.config.objective, course.validation, course.config.max_length, sequences, batch_size)
+
+
+def same(a, b):
+    return all(np.array_equal(x[name], y[name]) for x, y in zip(a, b, strict=True) for name in x)
+
+
+@pytest.fixture(scope="module")
+def course():
+    return make_course(make_config())
+
+
+def test_the_probe_is_the_same_for_every_run(course):
+    """traps 12: whatever the run's seeds and recipe; its own recipe has its own fixed masks."""
+    other = make_course(make_config("seed=7", "objective.mask_ratio=0.4", "objective.replace_mix=[1,0,0]", "objective.duplicates=3"))
+    ours, theirs = held_out(course), held_out(other)
+    assert same(ours.batches["mlm_15"], theirs.batches["mlm_15"])
+    assert not same(ours.batches[""], theirs.batches[""])
+    again = make_course(make_config("seed=8", "objective.mask_ratio=0.4", "objective.replace_mix=[1,0,0]", "objective.duplicates=3"))
+    assert same(theirs.batches[""], held_out(again).batches[""])
+
+
+def test_the_probe_is_the_same_at_every_step(course):
+    """traps 12: evaluating neither changes the module nor the next evaluation."""
+    probe = held_out(course)
+    module = course.module.train()
+    first = evaluate(module, probe, torch.device("cpu"))
+    assert module.training
+    assert evaluate(module, probe, torch.device("cpu")) == first
+
+
+def test_each_row_counts_once_for_any_number_of_ranks(course):
+    """traps 30: sums over 1, 2, 3 ranks and any batch size are the same."""
+    whole = evaluate(course.module, held_out(course, sequences=13), torch.device("cpu"))
+    for world_size in (1, 2, 3):
+        for batch_size in (4, 13):
+            probe, shares = held_out(course, 13, batch_size), []
+            for rank in range(world_size):
+                evaluate(
+                    course.module, probe, torch.device("cpu"), rank=rank, world_size=world_size, reduce=lambda t, s=shares: s.append(t) or t
+                )
+            for kind in (0, 1):  # val, probe
+                loss, count = sum(shares[kind::2])[0].tolist()
+                name = ("val/loss", "probe/mlm_15_loss")[kind]
+                assert loss / count == pytest.approx(whole[name], rel=1e-6)
+                assert count == len(probe.labels(("", "mlm_15")[kind]))
+
+
+def test_rows_are_spread_over_the_split(course):
+    everything = np.concatenate([batch["labels"] for batch in held_out(course, sequences=10**6).batches[""]])
+    chosen = np.concatenate([batch["labels"] for batch in held_out(course, sequences=10).batches[""]])
+    assert len(chosen) == 10 < len(everything)
+    places = [next(place for place, row in enumerate(everything) if np.array_equal(row, one)) for one in chosen]
+    assert places == np.linspace(0, len(everything), 10, endpoint=False).astype(int).tolist()
+
+
+def test_names(course):
+    values = evaluate(course.module, held_out(course), torch.device("cpu"))
+    assert set(values) == {"val/loss", "val/mlm_accuracy", "val/perplexity", "probe/mlm_15_loss", "probe/mlm_15_accuracy"}
+
+
+def test_the_unigram(course):
+    """Against counting by hand; a token that the training text never has is possible, not infinite."""
+    tokens = course.train.tokens.tolist()
+    labels = np.array([7, 7, 59, 20])
+    counts = {token: tokens.count(token) + 1 for token in range(5, 60)}
+    counts[1] = tokens.count(1) + 1
+    total = sum(counts.values())
+    expected = -np.mean([np.log(counts[token] / total) for token in labels])
+    baseline = unigram_baseline(course.train, labels)
+    assert baseline["unigram_loss"] == pytest.approx(expected)
+    commonest = max(counts, key=counts.get)
+    assert baseline["unigram_accuracy"] == np.mean(labels == commonest)
