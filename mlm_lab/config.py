@@ -154,16 +154,9 @@ class _Composition:
         parsed = [override for override in _parse(overrides) if not override.is_hydra_override()]
         self._values = [override for override in parsed if not self._options.is_group(override.key_or_group)]
         words = self._choose([override for override in parsed if self._options.is_group(override.key_or_group)])
-        without_tasks = self._load(words)
-        tasks = self._tasks(without_tasks)
-        task_words = [f"+task@task.{name}={option}" for name, option in tasks.items()]
-        self.config = self._load([*task_words, *words]) if tasks else without_tasks
-        self._known = self._known_keys(task_words)
-        del self.config["hydra"]
-        for name in set(self.config.get("task") or {}) - set(tasks):
-            del self.config.task[name]  # what an experiment sets for a task that this run leaves out
-        if not tasks:
-            self.config.pop("task", None)
+        self.config = self._load(words)
+        tasks = self._tasks()
+        self._known = self._add_tasks(tasks, words)
         self._find_unknown_keys(tasks)
         _refuse("Not in the config", self._mistakes, "python -m mlm_lab --help shows every group, option and key")
         self._settle_budget()
@@ -205,9 +198,9 @@ class _Composition:
         in_order = [*chosen.items(), *([("arm", arms)] if arms else [])]
         return [self._options.word(group, names[0] if len(names) == 1 else f"[{','.join(names)}]") for group, names in in_order]
 
-    def _tasks(self, config: DictConfig) -> dict[str, str]:
+    def _tasks(self) -> dict[str, str]:
         """evaluation.tasks: name -> its file in conf/task. A name of evaluation.files without one is the user's own task."""
-        evaluation = config.get("evaluation") or {}
+        evaluation = self.config.get("evaluation") or {}
         names, files = evaluation.get("tasks") or [], set(evaluation.get("files") or {})
         for override in self._values:
             key, value = override.key_or_group, override.value()
@@ -225,16 +218,22 @@ class _Composition:
                 self._mistakes.append(f"evaluation.tasks: no such task as {name}{near} ({', '.join(known)}{own})")
         return tasks
 
-    def _known_keys(self, task_words: list[str]) -> dict[str, Any]:
-        """The keys that the chosen options have. An experiment and an arm only set keys, so they are left out here."""
+    def _add_tasks(self, tasks: Mapping[str, str], words: list[str]) -> dict[str, Any]:
+        """Put each task's file under config.task, below what an experiment sets for it. Returns the keys that the chosen options have, as
+        they are without an experiment and an arm, which only set keys."""
         from omegaconf import OmegaConf
 
-        choices = self.config.hydra.runtime.choices
-        setters = [name for name in choices if name.partition("@")[0] in ("experiment", "arm") and choices[name] is not None]
-        groups = [name for name in choices if self._options.is_group(name) and name not in ("experiment", "arm")]
-        words = [f"{name}={choices[name]}" for name in groups if choices[name] is not None]
-        known = OmegaConf.to_container(self._load([*task_words, *words]) if setters else self.config, resolve=False)
-        del known["hydra"]
+        choices, options = self.config.hydra.runtime.choices, self.config
+        has_setters = choices.get("arm") is not None or any(word.startswith(("+experiment=", "+arm@")) for word in words)
+        if tasks or has_setters:
+            groups = [name for name in choices if self._options.is_group(name) and name not in ("experiment", "arm")]
+            chosen = [f"{name}={choices[name]}" for name in groups if choices[name] is not None]
+            options = self._load([*(f"+task@task.{name}={option}" for name, option in tasks.items()), *chosen])
+        known = OmegaConf.to_container(options, resolve=False)
+        del known["hydra"], self.config["hydra"]
+        settings = self.config.pop("task", None) or {}
+        if tasks:  # what an experiment sets for a task that this run leaves out is left out too
+            self.config.task = OmegaConf.merge(options.task, {name: settings[name] for name in settings if name in tasks})
         return known
 
     def _find_unknown_keys(self, tasks: Mapping[str, str]) -> None:
