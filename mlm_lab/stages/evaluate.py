@@ -8,6 +8,7 @@ On the first process only; fine-tuning fits on one device.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -157,6 +158,7 @@ class Cells:
 
             from mlm_lab.training.trainer import resolve_precision
 
+            logging.getLogger("lightning.fabric").setLevel(logging.WARNING)  # it announces the precision, which the run has shown
             self._fabric = Fabric(accelerator=self.config.trainer.accelerator, devices=1, precision=resolve_precision(self.config.trainer))
         return self._fabric
 
