@@ -15,15 +15,15 @@ from mlm_lab.types import Sums
 
 
 class Meter:
-    """Sums and counts that accumulate without a synchronisation of the device. Every rank adds the same names."""
+    """Sums and counts that accumulate without a synchronisation or a computation: they are added up when they are fetched. Every rank adds
+    the same names. In float64 the sums of float32 values are exact, so that no order and no interruption changes them."""
 
     def __init__(self) -> None:
-        self._sums: dict[str, torch.Tensor] = {}
+        self._parts: dict[str, list[tuple[torch.Tensor, torch.Tensor]]] = {}
 
-    def add(self, name: str, total: torch.Tensor | float, count: torch.Tensor | float) -> None:
-        """total, count: scalars of this rank."""
-        pair = torch.stack([torch.as_tensor(value).detach().to(_exact(value)) for value in (total, count)])
-        self._sums[name] = self._sums[name] + pair if name in self._sums else pair
+    def add(self, name: str, total: torch.Tensor, count: torch.Tensor) -> None:
+        """total, count: scalars of this rank, without gradient."""
+        self._parts.setdefault(name, []).append((total, count))
 
     def add_all(self, metrics: Mapping[str, Sums]) -> None:
         for name, sums in metrics.items():
@@ -31,24 +31,28 @@ class Meter:
 
     def fetch(self, reduce: Callable[[torch.Tensor], torch.Tensor]) -> dict[str, tuple[float, float]]:
         """name -> (sum, count) over all ranks, in one reduction and one copy to the host. Every rank calls it."""
-        if not self._sums:
+        if not self._parts:
             return {}
-        stacked = reduce(torch.stack(list(self._sums.values())))  # (N, 2)
-        return {name: (total, count) for name, (total, count) in zip(self._sums, stacked.tolist(), strict=True)}
+        own = torch.stack([_sum(parts) for parts in self._parts.values()])  # (N, 2)
+        self._parts = {name: [(pair[0], pair[1])] for name, pair in zip(self._parts, own, strict=True)}
+        return {name: (total, count) for name, (total, count) in zip(self._parts, reduce(own.clone()).tolist(), strict=True)}
 
     def clear(self) -> None:
-        self._sums.clear()
+        self._parts.clear()
 
     def restore(self, fetched: Mapping[str, tuple[float, float]], device: torch.device) -> None:
         """Continue from what `fetch` returned (on one rank only, since it is the sum over all)."""
-        self._sums = {name: torch.tensor(pair, dtype=_float(device), device=device) for name, pair in fetched.items()}
+        pairs = {name: torch.tensor(pair, dtype=_exact(device), device=device) for name, pair in fetched.items()}
+        self._parts = {name: [(pair[0], pair[1])] for name, pair in pairs.items()}
 
 
-def _exact(value: torch.Tensor | float) -> torch.dtype:
-    return _float(value.device) if isinstance(value, torch.Tensor) else torch.float64
+def _sum(parts: list[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
+    """(2,): sum and count."""
+    exact = _exact(parts[0][0].device)
+    return torch.stack([torch.stack([part[i].to(exact) for part in parts]).sum() for i in (0, 1)])
 
 
-def _float(device: torch.device) -> torch.dtype:
+def _exact(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
 
 

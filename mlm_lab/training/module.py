@@ -85,11 +85,11 @@ class Pretraining(lightning.LightningModule):
         inputs, facts = batch
         torch.manual_seed(_dropout_key(self.dropout_seed, self.step, self.global_rank))
         optimizer = self.optimizers()
-        counts = self._global_counts(inputs)
+        counts = self.module.target_counts(inputs)
         outputs = accumulate_gradients(
             self.module,
             inputs,
-            counts,
+            self._over_ranks(counts),
             micro_batch_size=self.settings.micro_batch_size,
             world_size=self.trainer.world_size,
             backward=self.manual_backward,
@@ -101,17 +101,16 @@ class Pretraining(lightning.LightningModule):
         optimizer.step()
         optimizer.zero_grad()
         self.step += 1
-        self._record(inputs, outputs, facts, norm)
+        self._record(counts, outputs, facts, norm)
 
-    def _global_counts(self, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Target counts over all ranks. The wish to stop travels with them, so that all ranks stop at the same step."""
-        local = self.module.target_counts(inputs)
+    def _over_ranks(self, counts: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Sums over ranks. The wish to stop travels with them, so that all ranks stop at the same step."""
         if self.trainer.world_size == 1:
-            return local
+            return counts
         stop = torch.tensor(int(self.stop_requested), device=self.device)
-        total = self.reduce(torch.stack([*local.values(), stop]))
-        self._stops = total[-1]
-        return dict(zip(local, total, strict=False))
+        totals = self.reduce(torch.stack([*counts.values(), stop]))
+        self._stops = totals[-1]
+        return dict(zip(counts, totals, strict=False))
 
     def reduce(self, values: torch.Tensor) -> torch.Tensor:
         """Sum over ranks."""
@@ -119,13 +118,13 @@ class Pretraining(lightning.LightningModule):
 
     @property
     def should_stop(self) -> bool:
-        """Whether some rank was asked to stop, by what all ranks know. Reads a value of the last step, which waits for that step."""
+        """Whether some rank was asked to stop, by what all ranks know. It was reduced before the last step's forward, so reading it keeps
+        the host at most a step ahead of the device."""
         if self.trainer.world_size == 1:
             return self.stop_requested
         return self._stops is not None and bool(self._stops.item())
 
-    def _record(self, inputs: dict[str, torch.Tensor], outputs: list, facts: dict[str, torch.Tensor], norm: torch.Tensor) -> None:
-        counts = self.module.target_counts(inputs)
+    def _record(self, counts: dict[str, torch.Tensor], outputs: list, facts: dict[str, torch.Tensor], norm: torch.Tensor) -> None:
         for name, count in counts.items():
             self.meter.add(f"loss:{name}", sum(output.losses[name] for output in outputs), count)
         for output in outputs:
