@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from mlm_lab.config import RunConfig, compose, to_yaml
 from mlm_lab.errors import UserError
@@ -155,6 +156,21 @@ def test_the_floor_is_the_run_s_own_start(run):
     evaluate.run(config, folder)
     entry = folder.read_summary()["evaluation"]["sst2"]["accuracy"]
     assert entry["values"] == entry["floor"]["values"]
+
+
+def test_every_cell_starts_from_the_run_s_weights(run, monkeypatch):
+    """No seed goes on from where the one before it ended."""
+    config, folder = run
+    starts, original = [], finetuning.finetune
+
+    def look(encoder, *arguments):
+        starts.append(encoder.embedding_weight.detach().clone())
+        return original(encoder, *arguments)
+
+    monkeypatch.setattr(finetuning, "finetune", look)
+    evaluate.run(config, folder)
+    assert len(starts) == 4
+    assert all(torch.equal(start, starts[0]) for start in starts)
 
 
 def test_a_run_folder_given_alone(run, files, tmp_path):
