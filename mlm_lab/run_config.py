@@ -103,7 +103,7 @@ class RunConfig:
 TRAINER_KEYS = ("compile",)
 """What of the trainer decides the result, besides the resolved precision. Devices, strategy, micro-batches and workers only change how the
 sums are rounded; they are recorded, not hashed."""
-EVALUATION_LEFT_OUT = ("tasks", "seeds", "data_dir", "files")
+EVALUATION_LEFT_OUT = ("tasks", "seeds", "floor", "data_dir", "files")
 """What of the evaluation names cells or places and does not change what is in a cell."""
 
 
