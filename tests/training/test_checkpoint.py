@@ -64,9 +64,9 @@ def test_a_half_written_one_is_no_checkpoint(folder):
 
 @pytest.fixture
 def full_disk():
-    """Files of this process may not grow beyond 1 kB: writes fail as on a full disk."""
+    """Files of this process may not grow beyond 1 MB: writes fail as on a full disk."""
     limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, limits[1]))
     yield
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     signal.signal(signal.SIGXFSZ, handler)
@@ -74,7 +74,7 @@ def full_disk():
 
 def test_a_full_disk_is_told_and_harms_nothing(folder, full_disk):
     with pytest.raises(UserError, match="the disk is full"):
-        checkpoint.save(folder, 30, state(30), keep=2)
+        checkpoint.save(folder, 30, {"module": torch.zeros(500_000)}, keep=2)
     assert not list(folder.glob("*.tmp"))
     assert checkpoint.load_last(folder)["step"] == 20
 
