@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import shutil
+from contextlib import suppress
 from types import ModuleType
 
 from mlm_lab.console import say
@@ -28,34 +29,39 @@ def run(config: RunConfig) -> dict:
     stages = [importlib.import_module(f"mlm_lab.stages.{name}") for name in config.stages]
     check_inputs(config, stages)
     folder = RunFolder.of(config.output_dir, config_hash(config))
-    is_new, parent_is_new = not folder.path.exists(), not config.output_dir.exists()
+    parent_is_new = not config.output_dir.exists()
     try:
         with folder.claim():
-            _go_through(stages, config, folder)
+            is_new = not folder.summary_json.exists()
+            try:
+                _go_through(stages, config, folder)
+            except UserError:
+                if is_new and not folder.checkpoints.exists():
+                    shutil.rmtree(folder.path, ignore_errors=True)  # while it is claimed: it is nobody else's
+                raise
     except UserError:
-        if is_new and not folder.checkpoints.exists():
-            shutil.rmtree(folder.path, ignore_errors=True)
-            if parent_is_new and config.output_dir.exists() and not any(config.output_dir.iterdir()):
+        if parent_is_new:
+            with suppress(OSError):  # other runs are in it
                 config.output_dir.rmdir()
         raise
     return folder.read_summary()
 
 
 def check_inputs(config: RunConfig, stages: list[ModuleType]) -> None:
-    """Look whether the corpus and what each stage needs are there, before anything is prepared or written. Raises UserError."""
-    if "prepare" in config.stages or "pretrain" in config.stages:
-        config.data.check()
+    """Look whether what each stage needs is there, before anything is prepared or written. Raises UserError."""
     for stage in stages:
         if hasattr(stage, "check"):
             stage.check(config)
 
 
 def _go_through(stages: list[ModuleType], config: RunConfig, folder: RunFolder) -> None:
-    if folder.read_summary().get("status") == "finished":
+    summary = folder.read_summary()
+    if summary.get("status") == "finished":
         say(f"This run is finished: {folder.path} (another seed makes another run). What is missing is added; its result:")
     folder.record_start(to_yaml(config), config.overrides)
     about = {"config_hash": config_hash(config), "study": config.study, "tags": config.tags, "seeds": to_dict(config.seeds)}
-    folder.update_summary(status="running", error=None, **about, **provenance())
+    origin = {} if summary.get("weights_sha256") else provenance()  # what trained the weights, not what evaluates them later
+    folder.update_summary(status="running", error=None, **about, **origin)
     try:
         for stage in stages:
             stage.run(config, folder)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
@@ -15,6 +16,7 @@ import pytest
 
 from mlm_lab import __main__
 from mlm_lab.errors import Interrupted, UserError
+from mlm_lab.run_folder import RunFolder
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 HEAVY = {"torch", "lightning", "transformers", "datasets", "torchmetrics", "wandb", "numpy"}
@@ -268,6 +270,29 @@ def test_a_mistake_after_a_checkpoint_leaves_the_run_to_be_resumed(empty_folder:
     pretrain.run = lambda config, folder: (folder.checkpoints.mkdir(), fail(config, folder))
     assert __main__.main(RUN) == 2
     assert summaries(empty_folder)[0]["status"] == "failed"
+
+
+def test_a_run_that_another_process_holds_is_left_alone(empty_folder: Path, stages: Stages, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two that start at once: the one that comes second must not remove what the first has begun."""
+
+    def lose(self: RunFolder) -> Iterator[None]:
+        self.write_text("summary.json", "{}")
+        raise UserError("another process is working on this run")
+        yield
+
+    monkeypatch.setattr(RunFolder, "claim", contextmanager(lose))
+    assert __main__.main(RUN) == 2
+    assert summaries(empty_folder) == [{}]
+
+
+def test_what_trained_the_weights_stays_on_record(empty_folder: Path, stages: Stages, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretrain = sys.modules["mlm_lab.stages.pretrain"]
+    pretrain.run = lambda config, folder: folder.update_summary(weights_sha256="0" * 64)
+    assert __main__.main(RUN) == 0
+    (before,) = summaries(empty_folder)
+    monkeypatch.setattr("mlm_lab.runner.provenance", lambda: {"git_commit": "a later one"})
+    assert __main__.main(RUN) == 0
+    assert summaries(empty_folder)[0]["git_commit"] == before["git_commit"]
 
 
 def test_a_full_disk_is_told_without_a_traceback(empty_folder: Path, stages: Stages, capsys: pytest.CaptureFixture) -> None:

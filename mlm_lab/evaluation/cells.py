@@ -48,13 +48,9 @@ class EncodedTask:
     """Digest of the examples."""
 
     @classmethod
-    def of(
-        cls, task: Task, data: TaskData, fingerprint: str, tokenizer: LoadedTokenizer, max_length: int, train_limit: int | None, seed: int
-    ) -> EncodedTask:
-        """seed: draws the training examples where train_limit asks for a part of them."""
-        train = limit_examples(data.train, train_limit, seed)
+    def of(cls, task: Task, data: TaskData, fingerprint: str, tokenizer: LoadedTokenizer, max_length: int) -> EncodedTask:
         parts = {name: encode(data, examples, tokenizer, max_length) for name, examples in data.parts.items()}
-        return cls(task, data, encode(data, train, tokenizer, max_length), parts, fingerprint)
+        return cls(task, data, encode(data, data.train, tokenizer, max_length), parts, fingerprint)
 
     def recipe(self, evaluation: Evaluation, start: str, hidden_size: int) -> Recipe:
         """How a cell is trained: the task's own choices before those of `evaluation`."""

@@ -97,22 +97,18 @@ class Encoder:
             head_size = self.hidden_size // self.num_heads
             require(("num_heads", self.num_heads, head_size % 2 == 0, "such that hidden_size / num_heads is even (rotary positions)"))
 
-    def check_length(self, length: int) -> None:
-        """Raise UserError where the table of learned positions is too short for rows of so many tokens."""
+    def check_length(self, length: int, where: str = "max_length") -> None:
+        """Raise UserError where the table of learned positions is too short for rows of so many tokens. where: what asks for them."""
         if self.positions == "learned" and length > self.max_positions:
             raise UserError(
-                "The model has too few learned positions for such long rows.",
+                "the model has too few learned positions for such long rows",
+                where=where,
                 given=f"rows of {length} tokens, model.max_positions={self.max_positions}",
-                fix=f"set model.max_positions={length}, or a shorter max_length",
+                fix=f"rows of {self.max_positions} tokens or less, or a model with model.max_positions={length}",
             )
 
-    def build(self, vocabulary: Vocabulary, max_length: int | None = None) -> TransformerEncoder:
-        """Make the module, for rows of up to max_length tokens (None: checked when such a row comes).
-
-        Its initial weights are drawn from torch's global generator, which the caller has seeded (seeds.init).
-        """
+    def build(self, vocabulary: Vocabulary) -> TransformerEncoder:
+        """Make the module. Its initial weights are drawn from torch's global generator, which the caller has seeded (seeds.init)."""
         from mlm_lab.models.transformer import TransformerEncoder
 
-        if max_length is not None:
-            self.check_length(max_length)
         return TransformerEncoder(self, vocabulary.padded_size)

@@ -10,22 +10,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlm_lab import console
 from mlm_lab.errors import UserError
 from mlm_lab.evaluation import summary
-from mlm_lab.evaluation.cells import STARTS, EncodedTask, fingerprint_of, read_cell, run_cell
+from mlm_lab.evaluation.cells import STARTS, EncodedTask, fingerprint_of, limit_examples, read_cell, run_cell
 from mlm_lab.evaluation.tasks import glue
 from mlm_lab.ranks import is_main_process
+from mlm_lab.run_config import evaluation_key
 
 if TYPE_CHECKING:
     import torch
     from lightning.fabric import Fabric
 
-    from mlm_lab.config import RunConfig
     from mlm_lab.evaluation.task import Task
+    from mlm_lab.run_config import RunConfig
     from mlm_lab.run_folder import RunFolder
     from mlm_lab.tokenizers.loading import LoadedTokenizer
 
@@ -36,16 +38,10 @@ def check(config: RunConfig) -> None:
     Raises:
         UserError: a task's files are missing, rows are longer than the encoder can read, `pretrained` is no run folder.
     """
-    model = source_of(config).model
+    source = source_of(config)
     for task in config.tasks.values():
         task.check(config.evaluation)
-        length = row_length(task, config)
-        if model.positions == "learned" and length > model.max_positions:
-            raise UserError(
-                f"Task {task.name}: the encoder has too few learned positions for such long rows.",
-                given=f"max_length {length}, model.max_positions={model.max_positions}",
-                fix=f"evaluation.max_length={model.max_positions}",
-            )
+        source.model.check_length(row_length(task, config, source), f"max_length of {task.name} (evaluation.max_length)")
 
 
 def source_of(config: RunConfig) -> RunConfig:
@@ -55,13 +51,13 @@ def source_of(config: RunConfig) -> RunConfig:
     from mlm_lab.config import load
 
     if not (Path(config.pretrained).expanduser() / "config.yaml").exists():
-        raise UserError("This is not a run folder: it has no config.yaml.", given=f"pretrained={config.pretrained}")
+        raise UserError("this is not a run folder: it has no config.yaml", given=f"pretrained={config.pretrained}")
     return load(Path(config.pretrained).expanduser())
 
 
-def row_length(task: Task, config: RunConfig) -> int:
+def row_length(task: Task, config: RunConfig, source: RunConfig) -> int:
     """Tokens of a task's examples: its own choice, that of `evaluation`, that of pretraining."""
-    return task.max_length or config.evaluation.max_length or source_of(config).max_length
+    return task.max_length or config.evaluation.max_length or source.max_length
 
 
 def run(config: RunConfig, folder: RunFolder) -> None:
@@ -73,7 +69,6 @@ def run(config: RunConfig, folder: RunFolder) -> None:
     if not config.tasks or not is_main_process():
         return
     console.heading("Evaluation")
-    check(config)
     cells = Cells(config, folder)
     results = {}
     for task in config.tasks.values():
@@ -102,14 +97,13 @@ class Cells:
         starts = STARTS if evaluation.floor else STARTS[:1]
         places = {(start, seed): self._place(task, seed) / start for start in starts for seed in seeds}
         data = task.load(evaluation, self.config.cache_dir)
+        data = replace(data, train=limit_examples(data.train, evaluation.train_limit, first_seed))  # for the baselines too
         for note in data.notes:
             console.say(f"{task.name}: {note}")
         fingerprint = fingerprint_of(data)
         records = {cell: read_cell(place, fingerprint) for cell, place in places.items()}
         if None in records.values():
-            encoded = EncodedTask.of(
-                task, data, fingerprint, self.tokenizer, row_length(task, self.config), evaluation.train_limit, first_seed
-            )
+            encoded = EncodedTask.of(task, data, fingerprint, self.tokenizer, row_length(task, self.config, self.source))
             for (start, seed), place in places.items():
                 if records[start, seed] is None:
                     records[start, seed] = self._run(encoded, start, seed, place)
@@ -117,8 +111,6 @@ class Cells:
         return summary.summarise(by_start["pretrained"], by_start.get("floor", {}), task.baselines(data))
 
     def _place(self, task: Task, seed: int) -> Path:
-        from mlm_lab.config import evaluation_key
-
         return self.folder.evaluation_folder(task.name, seed, evaluation_key(self.config, task.name, seed))
 
     def _run(self, encoded: EncodedTask, start: str, seed: int, place: Path) -> dict:
@@ -134,7 +126,9 @@ class Cells:
     def tokenizer(self) -> LoadedTokenizer:
         if self._tokenizer is None:
             from mlm_lab.tokenizers.loading import load
+            from mlm_lab.training.weights import weights_file
 
+            weights_file(self.weights)  # a run that has none has no tokenizer either
             self._tokenizer = load(self.weights)
         return self._tokenizer
 

@@ -5,13 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mlm_lab import console
+from mlm_lab.stages import pretrain
 from mlm_lab.stages.prepare import prepare
 from mlm_lab.training.budget import StepFacts
 from mlm_lab.training.trainer import resolve_precision
 
 if TYPE_CHECKING:
-    from mlm_lab.config import RunConfig
+    from mlm_lab.run_config import RunConfig
     from mlm_lab.run_folder import RunFolder
+
+
+def check(config: RunConfig) -> None:
+    """As for pretraining."""
+    pretrain.check(config)
 
 
 def run(config: RunConfig, folder: RunFolder) -> None:

@@ -42,12 +42,23 @@ class Prepared:
     """UNK among the tokens."""
 
 
+def check(config: RunConfig) -> None:
+    """Raises UserError for what can be seen of the corpus without reading it."""
+    config.data.check()
+
+
 def run(config: RunConfig, folder: RunFolder) -> None:
     """The stage: prepare, and say what was found."""
     console.heading("Prepare")
     prepared = prepare(config)
     for line in prepared.lines:
         console.say(line)
+    trained_on = folder.read_summary().get("fingerprints", {}).get("store")
+    if trained_on not in (None, prepared.fingerprint):
+        console.warn(
+            f"The text or its packages have changed since this run was trained: store {trained_on[:NAME_DIGITS]} then, "
+            f"{prepared.fingerprint[:NAME_DIGITS]} now. Another output_dir makes a run of the new text."
+        )
     if prepared.unknown_share > TOO_MANY_UNKNOWN:
         console.warn(
             f"{prepared.unknown_share:.1%} of the tokens are UNK, which nothing is learnt from. "

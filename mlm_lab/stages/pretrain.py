@@ -14,17 +14,28 @@ from typing import TYPE_CHECKING
 from mlm_lab import console
 from mlm_lab.errors import Interrupted, UserError
 from mlm_lab.ranks import is_main_process
+from mlm_lab.run_config import to_dict
 from mlm_lab.stages.prepare import Prepared, prepare
-from mlm_lab.training.weights import WEIGHTS, file_sha256, load_weights, save_weights
+from mlm_lab.training.weights import WEIGHTS, file_sha256, load_weights, save_weights, weights_file
 
 if TYPE_CHECKING:
-    from mlm_lab.config import RunConfig
+    from mlm_lab.run_config import RunConfig
     from mlm_lab.run_folder import RunFolder
     from mlm_lab.training.callbacks import Checkpoints, Recorder
     from mlm_lab.training.module import Pretraining
 
 SAMPLES = 6
 """Fill-mask samples that are shown at the end."""
+
+
+def check(config: RunConfig) -> None:
+    """Raises UserError for what can be seen of the corpus without reading it, rows that the model cannot take, `pretrained` without
+    weights."""
+    if "prepare" not in config.stages:
+        config.data.check()
+    config.model.check_length(config.max_length)
+    if config.pretrained is not None:
+        weights_file(Path(config.pretrained).expanduser())
 
 
 def run(config: RunConfig, folder: RunFolder) -> None:
@@ -66,7 +77,6 @@ def fit(config: RunConfig, folder: RunFolder, prepared: Prepared) -> tuple[Pretr
     """Run the steps that are left."""
     from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
 
-    from mlm_lab.config import to_dict
     from mlm_lab.training.callbacks import Announcement, Checkpoints, Recorder
     from mlm_lab.training.course import Course
     from mlm_lab.training.module import Pretraining

@@ -55,9 +55,12 @@ def load_module(folder: Path, config: RunConfig, vocabulary: Vocabulary) -> Obje
     return module.eval()
 
 
-def load_encoder(folder: Path, config: RunConfig, vocabulary: Vocabulary) -> torch.nn.Module:
-    """The encoder of a finished run, as `load_module`."""
-    return load_module(folder, config, vocabulary).encoder
+def weights_file(folder: Path) -> Path:
+    """Raises UserError where the run has none (yet)."""
+    if not (folder / WEIGHTS).exists():
+        fix = "finish its pretraining: the same command with stages=[pretrain]"
+        raise UserError("this run has no weights yet", where=str(folder), fix=fix)
+    return folder / WEIGHTS
 
 
 def load_weights(module: torch.nn.Module, folder: Path) -> None:
@@ -65,11 +68,7 @@ def load_weights(module: torch.nn.Module, folder: Path) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import load_model
 
-    path = folder / WEIGHTS
-    if not path.exists():
-        raise UserError(
-            "this run has no weights yet", where=str(folder), fix="finish its pretraining: the same command with stages=[pretrain]"
-        )
+    path = weights_file(folder)
     try:
         load_model(module, str(path))
     except SafetensorError as error:

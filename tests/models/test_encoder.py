@@ -94,9 +94,9 @@ def test_rotary_positions_need_an_even_head():
 
 
 def test_too_few_learned_positions():
-    with pytest.raises(UserError, match="max_positions=65"):
-        encoder_config().build(make_vocabulary(), max_length=65)
+    with pytest.raises(UserError, match=r"where: +evaluation\.max_length"):
+        encoder_config().check_length(65, "evaluation.max_length")
     ids = torch.ones(1, 65, dtype=torch.long)
     with pytest.raises(UserError, match="max_positions=65"):
         encoder_config().build(make_vocabulary())(ids, ids)
-    encoder_config("relative").build(make_vocabulary(), max_length=65)(ids, ids)
+    encoder_config("relative").build(make_vocabulary())(ids, ids)

@@ -13,6 +13,7 @@ import torch
 from mlm_lab.config import RunConfig, compose, to_yaml
 from mlm_lab.errors import UserError
 from mlm_lab.evaluation import finetune as finetuning
+from mlm_lab.evaluation.tasks import glue
 from mlm_lab.run_folder import RunFolder
 from mlm_lab.stages import evaluate
 from mlm_lab.training.weights import fresh_module, save_weights
@@ -158,6 +159,15 @@ def test_the_floor_is_the_run_s_own_start(run):
     assert entry["values"] == entry["floor"]["values"]
 
 
+def test_baselines_learn_from_the_examples_that_the_encoder_gets(run, files, tmp_path, monkeypatch):
+    _, folder = run
+    seen = []
+    monkeypatch.setattr(glue.Glue, "baselines", lambda self, data: seen.append(len(data.train)) or {})
+    evaluate.run(make_config(tmp_path, files, "evaluation.train_limit=16"), folder)
+    (cell, *_) = folder.path.rglob("result.json")
+    assert seen == [16] and json.loads(cell.read_text())["train_examples"] == 16
+
+
 def test_every_cell_starts_from_the_run_s_weights(run, monkeypatch):
     """No seed goes on from where the one before it ended."""
     config, folder = run
@@ -186,9 +196,10 @@ def test_a_run_folder_given_alone(run, files, tmp_path):
 
 def test_a_run_without_weights_is_refused(run):
     config, folder = run
-    (folder.path / "weights.safetensors").unlink()
-    with pytest.raises(UserError, match="no weights"):
-        evaluate.run(config, folder)
+    for name in ("weights.safetensors", "tokenizer.json"):
+        (folder.path / name).unlink()
+        with pytest.raises(UserError, match="no weights"):
+            evaluate.run(config, folder)
 
 
 def test_rows_longer_than_learned_positions_are_refused(tmp_path, files):

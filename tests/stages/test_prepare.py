@@ -13,6 +13,7 @@ from mlm_lab import compose
 from mlm_lab.data.token_store import TokenStore
 from mlm_lab.errors import UserError
 from mlm_lab.run_config import RunConfig
+from mlm_lab.run_folder import RunFolder
 from mlm_lab.stages import prepare as stage
 from mlm_lab.stages.prepare import prepare
 from mlm_lab.tokenizers.loading import load
@@ -51,6 +52,18 @@ def test_text_becomes_a_store_that_decodes_to_the_text(corpus: Path, tmp_path: P
             assert first == documents[0].sentences[0]
 
 
+def test_a_run_of_another_text_is_told(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
+    """The same config names the same run folder, also when the file behind data.files has changed since."""
+    config, folder = configure(corpus, tmp_path), RunFolder(tmp_path / "run")
+    stage.run(config, folder)
+    folder.update_summary(fingerprints={"store": prepare(config).fingerprint})
+    stage.run(config, folder)
+    assert "have changed" not in capsys.readouterr().err
+    folder.update_summary(fingerprints={"store": "0" * 64})
+    stage.run(config, folder)
+    assert "have changed" in capsys.readouterr().err
+
+
 def test_the_second_time_nothing_is_read_or_written(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
     config = configure(corpus, tmp_path)
     first = prepare(config)
@@ -65,7 +78,7 @@ def test_the_second_time_nothing_is_read_or_written(corpus: Path, tmp_path: Path
 
 def test_it_says_what_was_found(corpus: Path, tmp_path: Path, capsys):
     config = configure(corpus, tmp_path)
-    stage.run(config, None)
+    stage.run(config, RunFolder(tmp_path / "run"))
     out, err = capsys.readouterr()
     prepared = prepare(config)
     stores = [TokenStore.open(prepared.store_folder, split) for split in ("train", "validation")]
@@ -79,7 +92,7 @@ def test_it_says_what_was_found(corpus: Path, tmp_path: Path, capsys):
     ):
         assert text in out
     assert err == ""
-    stage.run(config, None)
+    stage.run(config, RunFolder(tmp_path / "run"))
     again = capsys.readouterr().out
     assert [line for line in prepared.lines if line not in again] == []
 
@@ -88,9 +101,9 @@ def test_many_unknown_tokens_are_warned_of(tmp_path: Path, capsys):
     corpus = tmp_path / "odd.txt"
     odd = "".join(chr(0x4E00 + number) for number in range(1500))
     corpus.write_text("\n\n".join(f"the word {odd[10 * n : 10 * n + 10]} is rare." for n in range(150)), encoding="utf-8")
-    stage.run(configure(corpus, tmp_path / "cache", "tokenizer.vocab_size=300"), None)
+    stage.run(configure(corpus, tmp_path / "cache", "tokenizer.vocab_size=300"), RunFolder(tmp_path / "run"))
     assert "UNK" in capsys.readouterr().err
-    stage.run(configure(corpus, tmp_path / "cache", "tokenizer=bpe"), None)
+    stage.run(configure(corpus, tmp_path / "cache", "tokenizer=bpe"), RunFolder(tmp_path / "run"))
     assert capsys.readouterr().err == ""
 
 

@@ -149,6 +149,18 @@ def test_another_text_than_the_checkpoint_is_refused(words, corpus, tmp_path):
         run([*words, "budget.steps=2", "tokenizer.lowercase=false"], tmp_path)
 
 
+def test_what_would_fail_later_is_refused_beforehand(words, tmp_path):
+    too_long = compose([*words, "model.positions=learned", "model.max_positions=16"])
+    no_weights = compose([*words, f"pretrained={tmp_path}"])
+    for stage in (pretrain, plan):
+        with pytest.raises(UserError, match="too few learned positions"):
+            stage.check(too_long)
+        with pytest.raises(UserError, match="no weights"):
+            stage.check(no_weights)
+        with pytest.raises(UserError, match="no such file"):
+            stage.check(compose([*words, "data.files=nothing.txt"]))
+
+
 def test_hours_are_measured_once_and_frozen(words, tmp_path, monkeypatch):
     from mlm_lab.training.module import Pretraining
 
