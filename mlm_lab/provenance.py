@@ -31,7 +31,7 @@ def versions() -> dict[str, str]:
 
 def hardware() -> dict[str, object]:
     """The machine, the CPUs and threads that the process may use, and its GPUs."""
-    facts: dict[str, object] = {"host": socket.gethostname(), "system": platform.platform(), "cpu": _cpu_name(), "cpus": _usable_cpus()}
+    facts: dict[str, object] = {"host": socket.gethostname(), "system": platform.platform(), "cpu": _cpu_name(), "cpus": available_cpus()}
     torch = sys.modules.get("torch")
     if torch is not None:
         facts["threads"] = torch.get_num_threads()
@@ -51,11 +51,12 @@ def git_commit() -> str | None:
         return None
 
 
+def available_cpus() -> int:
+    """CPUs that this process may use, which may be fewer than the machine has (taskset, containers, batch systems)."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _cpu_name() -> str:
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text(errors="replace").splitlines() if cpuinfo.exists() else []
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor())
-
-
-def _usable_cpus() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -31,6 +31,7 @@ from mlm_lab.data.build_once import build_once
 from mlm_lab.data.documents import RawDocument, split_document
 from mlm_lab.data.token_store import ARRAYS, MANIFEST, SPLITS, FileRecord, Manifest, token_dtype, vocabulary_to_dict
 from mlm_lab.errors import UserError
+from mlm_lab.provenance import available_cpus
 from mlm_lab.tokenizers.loading import LoadedTokenizer
 
 CODE_VERSION = 1
@@ -92,10 +93,6 @@ def check_source(folder: Path, text: str, tokenizer: str) -> Manifest:
                 f"the token store is of another {name}", where=str(folder), given=f"store {found}", allowed=f"run {wanted}", fix=fix
             )
     return manifest
-
-
-def available_cpus() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
-import os
 import platform
-import shutil
 import signal
 import sys
 from collections import Counter
@@ -23,14 +21,14 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
-from filelock import FileLock
-
 from mlm_lab.console import progress
 from mlm_lab.data import docstrings, duplicates, python_sources, sentences
+from mlm_lab.data.build_once import build_once
 from mlm_lab.data.documents import TRAIN, VALIDATION, Document, RawDocument, code_digest, split_document
 from mlm_lab.data.duplicates import Duplicates
 from mlm_lab.data.python_sources import Docstring, SourceFile
 from mlm_lab.errors import UserError, require
+from mlm_lab.provenance import available_cpus
 
 TWINS = {"pytorch_lightning": "lightning.pytorch", "lightning_fabric": "lightning.fabric"}
 """The same code under two names: they fall on the same side of the split."""
@@ -99,16 +97,11 @@ class PyDocs:
         return list(getattr(self, "_found", ()))
 
     def _folder(self, cache_dir: Path) -> Path:
-        """The folder of this digest, built if it is not there: whole or not at all, by one process while others wait."""
+        """The folder of this digest, built if it is not there."""
         folder = cache_dir / "corpora" / f"pydocs-{self.fingerprint()}"
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder.with_suffix(".lock")):
-            if not folder.exists():
-                unfinished = folder.with_suffix(".unfinished")
-                shutil.rmtree(unfinished, ignore_errors=True)
-                unfinished.mkdir()
+        with build_once(folder, "pydocs corpus") as unfinished:
+            if unfinished is not None:
                 build(*_installed_files(), self.validation_share, unfinished)
-                unfinished.rename(folder)
         object.__setattr__(self, "_found", json.loads((folder / "found.json").read_text(encoding="utf-8")))  # for describe; no config field
         return folder
 
@@ -177,7 +170,7 @@ def _entry(docstring: Docstring, seen: Duplicates, validation_share: float) -> E
 
 def _read_all(files: list[SourceFile]) -> Iterator[list[Docstring] | None]:
     """What each file documents, in the files' order, by as many processes as there are CPUs for us (two are enough)."""
-    if len(os.sched_getaffinity(0)) < 2 or len(files) < FILES_PER_TASK:
+    if available_cpus() < 2 or len(files) < FILES_PER_TASK:
         yield from map(python_sources.read_docstrings, files)
         return
     with ProcessPoolExecutor(2, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)) as pool:
