@@ -53,7 +53,7 @@ def _dispatch(words: list[str]) -> int:
 
         print(yaml.safe_dump(compose_values(options.overrides, options.config_dir), sort_keys=False, allow_unicode=True), end="")
         return 0
-    _catch_sigterm()
+    _catch_signals()
     if options.multirun:
         return _multirun(options)
     _run(options.overrides, options.config_dir)
@@ -112,8 +112,9 @@ def _job(_: object) -> None:
     _run(words, extra[0] if extra else None)
 
 
-def _catch_sigterm() -> None:
-    """SIGTERM outside the training loop ends the run as Ctrl-C does, so that its status is recorded."""
+def _catch_signals() -> None:
+    """Ctrl-C and SIGTERM outside the training loop end the run in the same way, so that its status is recorded: Lightning turns a
+    KeyboardInterrupt into exit code 1."""
     owner = os.getpid()
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -122,7 +123,9 @@ def _catch_sigterm() -> None:
         signal.signal(number, signal.SIG_DFL)  # a forked worker that is told to go just goes
         os.kill(os.getpid(), number)
 
-    signal.signal(signal.SIGTERM, stop)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup, and shells that start a command in the background
+            signal.signal(number, stop)
 
 
 def _tell(message: str, exit_code: int) -> int:

@@ -84,7 +84,7 @@ def compose_values(overrides: Sequence[str] = (), config_dir: Path | str | None 
         return OmegaConf.to_container(config, resolve=True)
     except (HydraException, OmegaConfBaseException) as error:
         lines = [line.strip() for line in str(error.__cause__ or error).splitlines() if line.strip()]
-        raise UserError("The config cannot be composed: " + "\n  ".join(lines[:6])) from error
+        raise UserError("the config cannot be composed: " + "\n  ".join(lines[:6])) from error
 
 
 def normalise(overrides: Sequence[str]) -> tuple[str, ...]:
@@ -158,7 +158,7 @@ class _Composition:
         tasks = self._tasks()
         self._known = self._add_tasks(tasks, words)
         self._find_unknown_keys(tasks)
-        _refuse("Not in the config", self._mistakes, "python -m mlm_lab --help shows every group, option and key")
+        _refuse("not in the config", self._mistakes, "python -m mlm_lab --help shows every group, option and key")
         self._settle_budget()
         for override in self._values:
             self._set(override.key_or_group, override.value())
@@ -262,7 +262,7 @@ class _Composition:
         named = [name for name in BUDGETS if given.get(f"budget.{name}") is not None]
         if len(named) > 1:
             words = " ".join(f"budget.{name}={given[f'budget.{name}']}" for name in named)
-            raise UserError("Two budgets are given", given=words, allowed="exactly one of " + ", ".join(f"budget.{n}" for n in BUDGETS))
+            raise UserError("two budgets are given", given=words, allowed="exactly one of " + ", ".join(f"budget.{n}" for n in BUDGETS))
         budget, inherited = self.config.get("budget") or {}, self._known.get("budget") or {}
         changed = [name for name in BUDGETS if budget.get(name) is not None and budget[name] != inherited.get(name)]
         chosen = named or (changed if len(changed) == 1 else [])
@@ -300,7 +300,7 @@ def _parse(overrides: Iterable[str]) -> list[Override]:
             reason = "" if "=" not in text else f": {str(error).splitlines()[0]}"
             unreadable.append(f"{text}{reason}")
     hint = "key=value; a value with blanks, commas, brackets or other signs in two quotes: 'data.files=\"a (b).txt\"'"
-    _refuse("These words cannot be read", unreadable, hint)
+    _refuse("these words cannot be read", unreadable, hint)
     return parsed
 
 

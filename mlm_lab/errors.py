@@ -50,8 +50,11 @@ def require(*checks: tuple[str, object, bool, str]) -> None:
         raise InvalidFields(problems)
 
 
-class Interrupted(Exception):
-    """The run was asked to stop, and what it had done is saved. exit_code: 130 for Ctrl-C, 143 for SIGTERM."""
+class Interrupted(BaseException):
+    """The run was asked to stop, and what it had done is saved. exit_code: 130 for Ctrl-C, 143 for SIGTERM.
+
+    No Exception, as KeyboardInterrupt is none: what catches those that a library may raise must not catch a wish of the user's.
+    """
 
     def __init__(self, exit_code: int):
         self.exit_code = exit_code

@@ -35,7 +35,7 @@ def find_class(target: object, where: str) -> type:
         UserError: it is anything else than a dataclass of mlm_lab.
     """
     refusal = UserError(
-        "This _target_ is not one that a config may name",
+        "this _target_ is not one that a config may name",
         where=f"{where}._target_" if where else "_target_",
         given=target,
         allowed="a config dataclass of mlm_lab: mlm_lab.MODULE.CLASS",

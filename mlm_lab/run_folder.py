@@ -81,7 +81,7 @@ class RunFolder:
             return {}
         except ValueError as error:
             fix = "remove the file: the run starts again from its last checkpoint"
-            raise UserError("The run's summary is damaged", where=str(self.summary_json), given=str(error), fix=fix) from None
+            raise UserError("the run's summary is damaged", where=str(self.summary_json), given=str(error), fix=fix) from None
 
     def update_summary(self, **fields: object) -> None:
         """Set fields of summary.json, whole and at once. A mapping is merged into the one that is there by its first level of keys
@@ -140,7 +140,7 @@ class RunFolder:
             lock.acquire(timeout=0)
         except Timeout:
             raise UserError(
-                "Another process is working on this run",
+                "another process is working on this run",
                 where=str(self.path),
                 given=holder.read_text(encoding="utf-8").strip() if holder.exists() else "a process that has not said its id yet",
                 fix="wait for it, stop it, or change the config (another seed makes another run)",

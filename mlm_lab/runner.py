@@ -57,7 +57,7 @@ def check_inputs(config: RunConfig, stages: list[ModuleType]) -> None:
 def _go_through(stages: list[ModuleType], config: RunConfig, folder: RunFolder) -> None:
     summary = folder.read_summary()
     if summary.get("status") == "finished":
-        say(f"This run is finished: {folder.path} (another seed makes another run). What is missing is added; its result:")
+        say(f"this run is finished: {folder.path} (another seed makes another run); what is missing is added")
     folder.record_start(to_yaml(config), config.overrides)
     about = {"config_hash": config_hash(config), "study": config.study, "tags": config.tags, "seeds": to_dict(config.seeds)}
     origin = {} if summary.get("weights_sha256") else provenance()  # what trained the weights, not what evaluates them later

@@ -94,7 +94,7 @@ def test_a_budget_of_an_experiment_replaces_the_default_and_the_command_line_bot
 
 
 def test_two_budgets_on_the_command_line_are_an_error() -> None:
-    with pytest.raises(UserError, match=r"Two budgets are given\n.*budget\.steps=3 budget\.hours=1"):
+    with pytest.raises(UserError, match=r"two budgets are given\n.*budget\.steps=3 budget\.hours=1"):
         compose(["budget.steps=3", "budget.hours=1"])
 
 

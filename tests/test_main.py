@@ -24,9 +24,10 @@ HEAVY = {"torch", "lightning", "transformers", "datasets", "torchmetrics", "wand
 
 @pytest.fixture(autouse=True)
 def _keep_signal_handlers() -> Iterator[None]:
-    before = signal.getsignal(signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
-    signal.signal(signal.SIGTERM, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture
@@ -69,18 +70,18 @@ MISTAKES = [
     (["trainer.compile=1"], "trainer.compile=1: must be true or false"),
     (["budget.steps=0"], "budget.steps=0: must be greater than 0"),
     (["budget.tokens=null"], "exactly one of the four"),
-    (["budget.steps=1", "budget.hours=1"], "Two budgets are given"),
-    (["model._target_=os.system"], "This _target_ is not one that a config may name"),
+    (["budget.steps=1", "budget.hours=1"], "two budgets are given"),
+    (["model._target_=os.system"], "this _target_ is not one that a config may name"),
     (["seed=1,2"], "several values need -m"),
     (["model=tiny,mini"], "several options need -m"),
-    (["seed"], "These words cannot be read"),
-    (["tags=[a"], "These words cannot be read"),
+    (["seed"], "these words cannot be read"),
+    (["tags=[a"], "these words cannot be read"),
     (["--no-such-option"], "unrecognized arguments: --no-such-option"),
     (["--cfg", "hydra"], "invalid choice: 'hydra'"),
     (["--help", "modell"], "given:   modell"),
     (["--help", "model=tinny"], "allowed: base, large"),
     (["--config-dir", "no/such"], "there is no such folder"),
-    (["cache_dir=${nowhere}"], "The config cannot be composed: Interpolation key 'nowhere' not found"),
+    (["cache_dir=${nowhere}"], "the config cannot be composed: Interpolation key 'nowhere' not found"),
     (["-m", "seed=0,1", "modle=tiny"], "did you mean model?"),
     (["-m", "batch_size=0,1"], "batch_size=0: must be at least 1"),
 ]
@@ -100,7 +101,7 @@ def test_a_mistake_gets_a_few_lines_and_exit_code_2_and_writes_nothing(
 def test_a_mistake_is_told_so_in_a_process_of_its_own_too(empty_folder: Path) -> None:
     result = call("-m", "mlm_lab", "batch_size=0", "objective.mask_ratio=2", "modle=x")
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.startswith("error: Not in the config:\n  modle=x: no such key; did you mean model?\n")
+    assert result.stderr.startswith("error: not in the config:\n  modle=x: no such key; did you mean model?\n")
     assert list(empty_folder.iterdir()) == []
 
 
@@ -226,7 +227,7 @@ def test_a_finished_run_says_so_and_lets_the_stages_add_what_is_missing(
     __main__.main(RUN)
     assert "is finished" not in capsys.readouterr().out
     assert __main__.main([*RUN, "evaluation.tasks=[pydocs_odd_word]"]) == 0
-    assert "This run is finished: out/" in capsys.readouterr().out
+    assert "this run is finished: out/" in capsys.readouterr().out
     assert len(stages.calls) == 6 and len(summaries(empty_folder)) == 1
 
 
@@ -303,7 +304,7 @@ def test_a_full_disk_is_told_without_a_traceback(empty_folder: Path, stages: Sta
 
 def test_each_stages_own_check_comes_before_anything_is_written(empty_folder: Path, stages: Stages) -> None:
     def check(config: object) -> None:
-        raise UserError("Task cola: no file")
+        raise UserError("task cola: no file")
 
     sys.modules["mlm_lab.stages.evaluate"].check = check
     assert __main__.main(RUN) == 2
@@ -340,16 +341,26 @@ def test_a_multirun_runs_every_point_and_keeps_hydras_files_under_output_dir(emp
     assert {path.name for path in empty_folder.iterdir()} == {"out"}
 
 
-def test_sigterm_outside_the_training_loop_ends_the_run_as_interrupted(empty_folder: Path) -> None:
+@pytest.mark.parametrize(("number", "exit_code", "said"), [("SIGINT", 130, "Ctrl-C"), ("SIGTERM", 143, "SIGTERM")])
+def test_a_signal_outside_the_training_loop_ends_the_run_as_interrupted(number: str, exit_code: int, said: str, empty_folder: Path) -> None:
+    """Also where the code that runs at that moment takes whatever a library raises, or turns KeyboardInterrupt into an exit code."""
     code = f"""
-import os, signal, sys, types
+import os, signal, sys, time, types
+def run(config, folder):
+    try:
+        os.kill(os.getpid(), signal.{number})
+        time.sleep(1)
+    except Exception:
+        sys.exit(3)
+    except KeyboardInterrupt:
+        sys.exit(1)
 stage = types.ModuleType("mlm_lab.stages.prepare")
-stage.run = lambda config, folder: os.kill(os.getpid(), signal.SIGTERM)
+stage.run = run
 sys.modules["mlm_lab.stages.prepare"] = stage
 from mlm_lab.__main__ import main
 sys.exit(main({[*RUN, "stages=[prepare]"]!r}))
 """
     result = call("-c", code)
-    assert result.returncode == 143, result.stderr
-    assert result.stderr == "interrupted (SIGTERM)\n"
+    assert result.returncode == exit_code, result.stderr
+    assert result.stderr == f"interrupted ({said})\n"
     assert summaries(empty_folder)[0]["status"] == "interrupted"

@@ -80,7 +80,7 @@ def _lock(folder: Path, what: str) -> Iterator[None]:
     try:
         lock.acquire(timeout=0.5)
     except Timeout:
-        console.say(f"Another process makes the same {what}; waiting for it ({folder}).")
+        console.say(f"another process makes the same {what}: waiting for it ({folder})")
         lock.acquire()
     try:
         yield

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from mlm_lab.errors import UserError
-from mlm_lab.evaluation.files import read_lines
+from mlm_lab.evaluation.files import read_lines, unknown_label
 from mlm_lab.evaluation.spans import OUTSIDE, is_prefixed, to_iob2
 from mlm_lab.evaluation.task import TaggedExample
 
@@ -36,7 +36,7 @@ def read_conll(path: Path, word_prefix: str = "", plain_tags: bool = False) -> l
             if len(fields) != columns or columns < 2:
                 expected = f"{columns}, as in the lines before" if columns > 1 else "at least 2: word and tag"
                 raise UserError(
-                    "A line has the wrong number of columns.",
+                    "a line has the wrong number of columns",
                     where=f"{path}, line {number}",
                     given=f"{len(fields)}: {line[:60]}",
                     allowed=expected,
@@ -50,7 +50,7 @@ def read_conll(path: Path, word_prefix: str = "", plain_tags: bool = False) -> l
     if words:
         sentences.append((words, tags, lines))
     if not sentences:
-        raise UserError("The file has no sentences.", where=str(path))
+        raise UserError("the file has no sentences", where=str(path))
     return _with_iob2(path, sentences, plain_tags)
 
 
@@ -60,12 +60,7 @@ def _with_iob2(path: Path, sentences: list, plain_tags: bool) -> list[TaggedExam
     for _, tags, lines in sentences:
         for tag, number in zip(tags, lines, strict=True):
             if not is_prefixed(tag):
-                raise UserError(
-                    "A label that the task does not know.",
-                    where=f"{path}, line {number}",
-                    given=repr(tag),
-                    allowed="O, or B- I- E- S- and a type",
-                )
+                raise unknown_label(path, number, tag, ["O, or B- I- E- S- and a type"])
     return [TaggedExample(tuple(words), to_iob2(tags)) for words, tags, _ in sentences]
 
 

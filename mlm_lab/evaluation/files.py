@@ -34,11 +34,11 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
             for number, line in enumerate(file, start=1):
                 yield number, line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
-        raise UserError("The file is not UTF-8.", where=f"{path}, line {number}, byte {error.start} of the line") from error
+        raise UserError("the file is not UTF-8", where=f"{path}, line {number}, byte {error.start} of the line") from error
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise UserError(f"The gzip file is damaged or cut short: {error}", where=str(path)) from error
+        raise UserError(f"the gzip file is damaged or cut short: {error}", where=str(path)) from error
 
 
 def unknown_label(path: Path, line: int, given: str, allowed: Iterable[str]) -> UserError:
-    """A label that the task does not know."""
-    return UserError("A label that the task does not know.", where=f"{path}, line {line}", given=repr(given), allowed=", ".join(allowed))
+    """a label that the task does not know."""
+    return UserError("a label that the task does not know", where=f"{path}, line {line}", given=repr(given), allowed=", ".join(allowed))

@@ -99,9 +99,9 @@ def flags(task: str, metrics: Mapping[str, dict]) -> list[str]:
     entry = next(iter(metrics.values()), {})
     for start, cells in (("pretrained", entry), ("random start", entry.get("floor", {}))):
         if cells.get("collapsed"):
-            lines.append(f"{task}, {start}: constant predictions with seed {_listing(cells['collapsed'])} (kept in the mean).")
+            lines.append(f"{task}, {start}: constant predictions with seed {_listing(cells['collapsed'])} (kept in the mean)")
         if cells.get("failed"):
-            lines.append(f"{task}, {start}: failed with seed {_listing(cells['failed'])} (no number, not in the mean).")
+            lines.append(f"{task}, {start}: failed with seed {_listing(cells['failed'])} (no number, not in the mean)")
     return lines
 
 

@@ -56,13 +56,13 @@ def run(config: RunConfig, folder: RunFolder) -> None:
     trained_on = folder.read_summary().get("fingerprints", {}).get("store")
     if trained_on not in (None, prepared.fingerprint):
         console.warn(
-            f"The text or its packages have changed since this run was trained: store {trained_on[:NAME_DIGITS]} then, "
-            f"{prepared.fingerprint[:NAME_DIGITS]} now. Another output_dir makes a run of the new text."
+            f"the text or its packages have changed since this run was trained: store {trained_on[:NAME_DIGITS]} then, "
+            f"{prepared.fingerprint[:NAME_DIGITS]} now; another output_dir makes a run of the new text"
         )
     if prepared.unknown_share > TOO_MANY_UNKNOWN:
         console.warn(
-            f"{prepared.unknown_share:.1%} of the tokens are UNK, which nothing is learnt from. "
-            "A larger tokenizer.vocab_size, or tokenizer=bpe, which spells any text, would help."
+            f"{prepared.unknown_share:.1%} of the tokens are UNK, which nothing is learnt from: "
+            "a larger tokenizer.vocab_size, or tokenizer=bpe, which spells any text, would help"
         )
 
 

@@ -1,12 +1,11 @@
 """GLUE (Wang et al. 2019): nine tasks from one table, read from the official TSV files or from the hub.
 
-Quotes are literal in these files (csv.QUOTE_NONE). Columns are found by their header, since copies of GLUE order them differently; CoLA has
+Quotes are literal in these files. Columns are found by their header, since copies of GLUE order them differently; CoLA has
 none, so its columns have fixed places. QQP's official train file has rows cut in two; they are skipped and counted, in no other task.
 """
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,10 +99,10 @@ class Glue(Task):
         for part, stem in stems.items():
             file = self._file(evaluation.data_dir, stem, needed=part in ("train", "dev"))
             if file is None:
-                notes.append(f"{self.row.folder} has no {stem} file: only {self.row.dev} is reported.")
+                notes.append(f"{self.row.folder} has no {stem} file: only {self.row.dev} is reported")
                 continue
             parts[part], skipped = _read(file, self.row)
-            notes += [f"{skipped} cut rows of {file.name} were skipped."] if skipped else []
+            notes += [f"{skipped} cut rows of {file.name} were skipped"] if skipped else []
         kind = "classification" if self.row.labels else "regression"
         return TaskData(kind, self.row.labels, parts.pop("train"), parts.pop("dev"), extra=parts, notes=tuple(notes))
 
@@ -112,7 +111,7 @@ class Glue(Task):
         file = find_file(folder, [stem], [".tsv"])
         if file is None and needed:
             raise UserError(
-                f"Task {self.name}: a file is missing.",
+                f"task {self.name}: a file is missing",
                 where=str(folder),
                 given=f"evaluation.data_dir={data_dir}",
                 allowed=f"{stem}.tsv or {stem}.tsv.gz",
@@ -131,7 +130,7 @@ def _read(file: Path, row: Row) -> tuple[list[SequenceExample], int]:
         missing = [name for name in wanted if name not in header]
         if missing:
             raise UserError(
-                f"The header lacks {', '.join(missing)}.", where=f"{file}, line 1", given=", ".join(header)[:200], allowed=", ".join(wanted)
+                f"the header lacks {', '.join(missing)}", where=f"{file}, line 1", given=", ".join(header)[:200], allowed=", ".join(wanted)
             )
         places = tuple(header.index(name) for name in wanted)
     examples, skipped = [], 0
@@ -141,11 +140,11 @@ def _read(file: Path, row: Row) -> tuple[list[SequenceExample], int]:
                 skipped += 1
                 continue
             given = f"{len(fields)}: {' | '.join(fields)[:80]}"
-            raise UserError("A line has too few columns.", where=f"{file}, line {line}", given=given, allowed=f"at least {max(places) + 1}")
+            raise UserError("a line has too few columns", where=f"{file}, line {line}", given=given, allowed=f"at least {max(places) + 1}")
         *texts, label = (fields[place] for place in places)
         examples.append(SequenceExample(texts[0], texts[1] if len(texts) > 1 else None, _parse_label(label, row, file, line)))
     if not examples:
-        raise UserError("The file has no examples.", where=str(file))
+        raise UserError("the file has no examples", where=str(file))
     return examples, skipped
 
 
@@ -153,7 +152,7 @@ def _split(file: Path) -> Iterator[tuple[int, list[str]]]:
     """(line number, fields). One line is one row: no field of these files holds a line break, and a carriage return is not one."""
     for number, line in read_lines(file):
         if line:
-            yield number, next(csv.reader([line.replace("\r", " ")], delimiter="\t", quoting=csv.QUOTE_NONE))
+            yield number, line.replace("\r", " ").split("\t")
 
 
 def _parse_label(text: str, row: Row, file: Path, line: int) -> int | float:
@@ -190,7 +189,7 @@ def _check_hub(name: str) -> None:
         source.check()
     except UserError as error:
         fix = "give a folder that has glue/NAME/{train,dev}.tsv: evaluation.data_dir=PATH"
-        raise UserError(f"Task {name}: {error.problem}", where=error.where, given="evaluation.data_dir=null", fix=fix) from None
+        raise UserError(f"task {name}: {error.problem}", where=error.where, given="evaluation.data_dir=null", fix=fix) from None
 
 
 def _from_hub(name: str) -> TaskData:

@@ -52,7 +52,7 @@ class Ner(Task):
     def _files(self, evaluation: Evaluation) -> dict[str, Path]:
         if evaluation.data_dir is None:
             raise UserError(
-                f"Task {self.name} is read from files.",
+                f"task {self.name} is read from files",
                 given="evaluation.data_dir=null",
                 fix=f"give a folder that has ner/{self.folder}/train.txt: evaluation.data_dir=PATH",
             )
@@ -61,7 +61,7 @@ class Ner(Task):
         for part in ("train", "dev"):
             if files[part] is None:
                 raise UserError(
-                    f"Task {self.name}: the {part} file is missing.",
+                    f"task {self.name}: the {part} file is missing",
                     where=str(folder),
                     given=f"evaluation.data_dir={evaluation.data_dir}",
                     allowed=" or ".join(f"{stem}.txt" for stem in STEMS[part]) + ", also .conll, also .gz",

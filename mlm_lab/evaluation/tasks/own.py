@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -64,18 +65,18 @@ class Own(Task):
             held_out = [_hash_share(example) < self.dev_share for example in whole]
             parts["train"] = [example for example, held in zip(whole, held_out, strict=True) if not held]
             parts["dev"] = [example for example, held in zip(whole, held_out, strict=True) if held]
-            notes = (f"{len(parts['dev'])} of {len(whole)} examples were cut for dev, by a hash of their text.",)
+            notes = (f"{len(parts['dev'])} of {len(whole)} examples were cut for dev, by a hash of their text",)
         for part, examples in parts.items():
             if not examples:
                 raise UserError(
-                    f"Task {self.name}: the {part} part is empty.", where=str(files["train"]), fix="give more examples or a dev file"
+                    f"task {self.name}: the {part} part is empty", where=str(files["train"]), fix="give more examples or a dev file"
                 )
         return TaskData(kind, names, parts.pop("train"), parts.pop("dev"), extra=parts, notes=notes)
 
     def _files(self, evaluation: Evaluation) -> dict[str, Path]:
         endings = ", ".join((*COLUMNS, *TABULAR))
         if self.name not in evaluation.files:
-            raise UserError(f"Task {self.name} has no file.", fix=f"evaluation.files.{self.name}=PATH")
+            raise UserError(f"task {self.name} has no file", fix=f"evaluation.files.{self.name}=PATH")
         path = Path(evaluation.files[self.name]).expanduser()
         if path.is_dir():
             found = {part: find_file(path, stems, (*COLUMNS, *TABULAR)) for part, stems in STEMS.items()}
@@ -84,7 +85,7 @@ class Own(Task):
             files = {"train": path} if path.is_file() else {}
         if "train" not in files or _ending(files["train"]) not in (*COLUMNS, *TABULAR):
             raise UserError(
-                f"Task {self.name}: there is no such file.",
+                f"task {self.name}: there is no such file",
                 given=f"evaluation.files.{self.name}={path}",
                 allowed=f"a file that ends in {endings} (also .gz), or a folder that has train and one of them",
             )
@@ -100,7 +101,7 @@ class Own(Task):
             if missing:
                 given = ", ".join(str(name) for name in row if name is not None)
                 raise UserError(
-                    f"There is no {', '.join(missing)}.",
+                    f"there is no {', '.join(missing)}",
                     where=f"{file}, line {line}",
                     given=given,
                     fix=f"task.{self.name}.text_column=NAME",
@@ -108,7 +109,7 @@ class Own(Task):
             pair = None if self.pair_column is None else str(row[self.pair_column])
             yield line, str(row[self.text_column]), pair, str(row[self.label_column])
         if line is None:
-            raise UserError("The file has no examples.", where=str(file))
+            raise UserError("the file has no examples", where=str(file))
 
     def _examples(self, file: Path, names: Sequence[str]) -> list[SequenceExample]:
         return [SequenceExample(text, pair, self._label(label, names, file, line)) for line, text, pair, label in self._rows(file)]
@@ -119,9 +120,12 @@ class Own(Task):
                 raise unknown_label(file, line, label, names)
             return names.index(label)
         try:
-            return float(label)
+            value = float(label)
         except ValueError:
-            raise unknown_label(file, line, label, ["a number"]) from None
+            value = math.nan
+        if not math.isfinite(value):
+            raise unknown_label(file, line, label, ["a number"])
+        return value
 
 
 def _ending(file: Path) -> str:
@@ -139,16 +143,20 @@ def _read_jsonl(file: Path) -> Iterator[tuple[int, dict]]:
             try:
                 row = json.loads(line)
             except json.JSONDecodeError as error:
-                raise UserError(f"The line is not JSON: {error}", where=f"{file}, line {number}") from error
+                raise UserError(f"the line is not JSON: {error}", where=f"{file}, line {number}") from error
             if not isinstance(row, dict):
-                raise UserError("The line is not a JSON object.", where=f"{file}, line {number}", given=line[:80])
+                raise UserError("the line is not a JSON object", where=f"{file}, line {number}", given=line[:80])
             yield number, row
 
 
 def _read_table(file: Path) -> Iterator[tuple[int, dict]]:
     """csv with the usual quoting; tsv with quotes taken literally. The first line names the columns."""
+    csv.field_size_limit(2**31 - 1)  # the module's limit is 131,072 characters
     lines = (line + "\n" for _, line in read_lines(file))
     style = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if _ending(file) == ".tsv" else {}
     reader = csv.DictReader(lines, **style)
-    for row in reader:
-        yield reader.line_num, row
+    try:
+        for row in reader:
+            yield reader.line_num, row
+    except csv.Error as error:
+        raise UserError(f"not a row of a table: {error}", where=f"{file}, line {reader.line_num}") from None

@@ -78,6 +78,7 @@ def test_conll_files_may_have_plain_tags(tmp_path):
         ("mine.jsonl", "[1]\n", ["line 1", "not a JSON object"]),
         ("mine.xlsx", "", ["no such file", ".conll, .txt, .csv, .tsv, .jsonl"]),
         ("mine.csv", "text,label\na,1\n", ["dev part is empty"]),
+        ("mine.csv", "text,label\na,1\nb\rc,1\n", ["mine.csv, line 2", "not a row of a table"]),
     ],
 )
 def test_what_cannot_be_read(tmp_path, name, text, parts):
@@ -95,6 +96,14 @@ def test_a_missing_file_is_refused_by_the_check(tmp_path):
 
 
 def test_a_value_that_is_none(tmp_path):
-    (tmp_path / "mine.csv").write_text("text,label\na,1\nb,high\n")
-    with pytest.raises(UserError, match="line 3"):
-        load(tmp_path / "mine.csv", regression=True)
+    for value in ("high", "nan", "inf"):
+        (tmp_path / "mine.csv").write_text(f"text,label\na,1\nb,{value}\n")
+        with pytest.raises(UserError, match="line 3"):
+            load(tmp_path / "mine.csv", regression=True)
+
+
+def test_a_text_of_a_million_characters(tmp_path):
+    lengths = [200_000, *range(1, 20)]
+    (tmp_path / "mine.csv").write_text("text,label\n" + "".join(f"{'long ' * length},{length % 2}\n" for length in lengths))
+    data = load(tmp_path / "mine.csv", dev_share=0.5)
+    assert max(len(example.text_a) for example in data.train + data.dev) == 1_000_000
