@@ -72,7 +72,7 @@ class Names:
         known: dict[str, set[str]] = defaultdict(set)
         used: dict[str, set[str]] = defaultdict(set)
         for entry in entries:
-            package = top_level(entry)
+            package = entry.package
             known[package].update(entry.parameters)
             used[package].update(bare(word) for sentence in entry.sentences for word in WORD.findall(sentence))
             if entry.kind in ("class", "function"):
@@ -90,15 +90,10 @@ class Names:
             return "O"
         if name in entry.parameters:
             return "B-PARAMETER"
-        kind = self.kinds[top_level(entry)].get(name) or self.kinds.get(name.split(".")[0], {}).get(name if "." in name else "")
+        kind = self.kinds[entry.package].get(name) or self.kinds.get(name.split(".")[0], {}).get(name if "." in name else "")
         if kind is None and name in self.modules:
             kind = "MODULE"
         return f"B-{kind}" if kind else "O"
-
-
-def top_level(entry: Entry) -> str:
-    """The package that is imported: `json`, `torch`."""
-    return entry.module.split(".")[0]
 
 
 def bare(word: str) -> str:

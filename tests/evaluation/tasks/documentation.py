@@ -28,7 +28,6 @@ def entry(
         qualname=qualname,
         kind=kind,
         parameters=parameters,
-        text="\n".join(sentences),
         sentences=sentences,
         split=split,
     )

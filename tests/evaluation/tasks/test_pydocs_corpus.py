@@ -34,7 +34,7 @@ def data(entries):
 
 def test_modules_that_give_dev_examples_are_not_pretrained_on(cache_dir, entries):
     held_out = {entry.module for entry in entries if entry.split == "validation"}
-    pretrained_on = {document.source for document in PyDocs(validation_share=0.05).documents(cache_dir) if document.split == "train"}
+    pretrained_on = {document.source for document in PyDocs(validation_share=0.05).raw_documents(cache_dir) if document.split == "train"}
     assert len(held_out) > 50 and len(pretrained_on) > 1000
     assert not held_out & pretrained_on
 
