@@ -11,24 +11,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mlm_lab.errors import InvalidFields, Problem, UserError
+from mlm_lab.errors import InvalidFields, Problem, UserError, refuse
+from mlm_lab.keys import dotted, holds, suggest, suggest_key
 from mlm_lab.leaves import build
-from mlm_lab.run_config import RunConfig, Seeds, config_hash, evaluation_key, store_key, to_dict, to_yaml
+from mlm_lab.run_config import RunConfig
 
 if TYPE_CHECKING:
     from hydra.core.config_loader import ConfigLoader
     from hydra.core.override_parser.types import Override
     from omegaconf import DictConfig
 
-__all__ = ["RunConfig", "Seeds", "compose", "config_hash", "evaluation_key", "instantiate", "load", "store_key", "to_dict", "to_yaml"]
-
 BUDGETS = ("steps", "tokens", "flops", "hours")
-LISTED = 8
-"""Mistakes of a kind that are listed one by one: an error is a few lines."""
 
 
 def compose(overrides: Sequence[str] = (), config_dir: Path | str | None = None) -> RunConfig:
@@ -158,7 +154,7 @@ class _Composition:
         tasks = self._tasks()
         self._known = self._add_tasks(tasks, words)
         self._find_unknown_keys(tasks)
-        _refuse("not in the config", self._mistakes, "python -m mlm_lab --help shows every group, option and key")
+        refuse("not in the config", self._mistakes, "python -m mlm_lab --help shows every group, option and key")
         self._settle_budget()
         for override in self._values:
             self._set(override.key_or_group, override.value())
@@ -190,7 +186,7 @@ class _Composition:
             if unknown:
                 self._misnamed.add(group)
                 several = override.is_sweep_override()
-                why = "several options need -m" if several else f"no such option{_suggest(str(unknown[0]), options)} ({', '.join(options)})"
+                why = "several options need -m" if several else f"no such option{suggest(str(unknown[0]), options)} ({', '.join(options)})"
                 self._mistakes.append(f"{override.input_line}: {why}")
             else:
                 chosen[group] = [*chosen.get(group, []), *names] if group == "experiment" else names[-1:]
@@ -214,7 +210,7 @@ class _Composition:
                 tasks[name] = name if name in known else "own"
             else:
                 own = "; your own: evaluation.files.NAME=PATH" if name not in files else "; a name has letters, digits and _ only"
-                near = _suggest(name, [*known, *files])
+                near = suggest(name, [*known, *files])
                 self._mistakes.append(f"evaluation.tasks: no such task as {name}{near} ({', '.join(known)}{own})")
         return tasks
 
@@ -239,22 +235,22 @@ class _Composition:
     def _find_unknown_keys(self, tasks: Mapping[str, str]) -> None:
         from omegaconf import OmegaConf
 
-        every = list(_dotted(self._known))
+        every = list(dotted(self._known))
         for override in self._values:
             key, first = override.key_or_group, override.key_or_group.partition(".")[0]
             if first in self._misnamed:
                 continue
             if key.startswith("task.") and key.split(".")[1] not in tasks:
                 self._mistakes.append(f"{override.input_line}: {key.split('.')[1]} is not in evaluation.tasks")
-            elif override.is_delete() or override.package is not None or not _holds(self._known, key.split(".")):
-                near = _suggest_key(key, [*every, *self._options.groups])
+            elif override.is_delete() or override.package is not None or not holds(self._known, key.split(".")):
+                near = suggest_key(key, [*every, *self._options.groups])
                 self._mistakes.append(f"{override.input_line}: no such key{near}")
             elif override.is_sweep_override():
                 self._mistakes.append(f"{override.input_line}: several values need -m; a list is [a,b]")
-        set_by_files = _dotted(OmegaConf.to_container(self.config, resolve=False))
-        unknown = [key for key in set_by_files if not _holds(self._known, key.split("."))]
+        set_by_files = dotted(OmegaConf.to_container(self.config, resolve=False))
+        unknown = [key for key in set_by_files if not holds(self._known, key.split("."))]
         outermost = [key for key in unknown if not any(key.startswith(f"{other}.") for other in unknown)]
-        self._mistakes += [f"{key}, set by the experiment or arm: no such key{_suggest_key(key, every)}" for key in outermost]
+        self._mistakes += [f"{key}, set by the experiment or arm: no such key{suggest_key(key, every)}" for key in outermost]
 
     def _settle_budget(self) -> None:
         """One budget given on the command line, or by an experiment, replaces the inherited one."""
@@ -300,42 +296,5 @@ def _parse(overrides: Iterable[str]) -> list[Override]:
             reason = "" if "=" not in text else f": {str(error).splitlines()[0]}"
             unreadable.append(f"{text}{reason}")
     hint = "key=value; a value with blanks, commas, brackets or other signs in two quotes: 'data.files=\"a (b).txt\"'"
-    _refuse("these words cannot be read", unreadable, hint)
+    refuse("these words cannot be read", unreadable, hint)
     return parsed
-
-
-def _refuse(problem: str, mistakes: list[str], fix: str | None = None) -> None:
-    """Raise all of them in one error, if there are any."""
-    if not mistakes:
-        return
-    rest = [f"... and {len(mistakes) - LISTED} more"] if len(mistakes) > LISTED else []
-    raise UserError("\n  ".join([f"{problem}:", *mistakes[:LISTED], *rest]), fix=fix)
-
-
-def _suggest(word: str, among: Iterable[str]) -> str:
-    near = get_close_matches(word, list(among), n=1, cutoff=0.6)
-    return f"; did you mean {near[0]}?" if near else ""
-
-
-def _suggest_key(key: str, every: list[str]) -> str:
-    """The nearest key: the whole path, or the same last word elsewhere (mask_ratio for objective.mask_ratio)."""
-    same = [other for other in every if other.rpartition(".")[2] == key.rpartition(".")[2]]
-    return f"; did you mean {same[0]}?" if same else _suggest(key, every)
-
-
-def _dotted(values: Mapping[str, Any], prefix: str = "") -> Iterable[str]:
-    for name, value in values.items():
-        yield f"{prefix}{name}"
-        if isinstance(value, Mapping):
-            yield from _dotted(value, f"{prefix}{name}.")
-
-
-def _holds(values: object, parts: list[str]) -> bool:
-    """Whether the key exists, or lies in a mapping that is open (empty in its YAML file, such as evaluation.files)."""
-    for part in parts:
-        if values == {} and isinstance(values, dict):
-            return True
-        if not isinstance(values, Mapping) or part not in values:
-            return False
-        values = values[part]
-    return True

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+LISTED = 8
+"""Mistakes of a kind that are listed one by one: an error is a few lines."""
+
 
 class UserError(Exception):
     """What is wrong, where, what was given, what is allowed, what to do. Only what applies is printed."""
@@ -48,6 +51,14 @@ def require(*checks: tuple[str, object, bool, str]) -> None:
     problems = [Problem(field, given, allowed) for field, given, holds, allowed in checks if not holds]
     if problems:
         raise InvalidFields(problems)
+
+
+def refuse(problem: str, mistakes: list[str], fix: str | None = None) -> None:
+    """Raise all of the mistakes in one `UserError`, if there are any."""
+    if not mistakes:
+        return
+    rest = [f"... and {len(mistakes) - LISTED} more"] if len(mistakes) > LISTED else []
+    raise UserError("\n  ".join([f"{problem}:", *mistakes[:LISTED], *rest]), fix=fix)
 
 
 class Interrupted(BaseException):

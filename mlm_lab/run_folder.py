@@ -13,8 +13,9 @@ summary.json, written whole by each update (a reader sees the old one or the new
     status                 running, finished, failed or interrupted; error: the message of a failed run
     study, tags            as configured
     config_hash            64 hexadecimal digits; weights_sha256 of the encoder and heads after the last step
-    steps, tokens          optimiser steps; raw corpus tokens
-    positions              non-padding inputs, encoder and decoder; supervised_positions: targets
+    budget_steps           the budget in optimiser steps; frozen at the first start
+    steps, tokens          optimiser steps done; raw corpus tokens
+    positions              non-padding inputs, encoder and decoder; supervised_positions: targets; dropped_slots: targets without a slot
     flops                  {total, head}: of the run, and the vocabulary projection's part
     parameters             {total, ...}
     seconds, tokens_per_second, peak_memory_bytes     timings: the only fields that two runs of the same bits may differ in
@@ -39,7 +40,6 @@ from mlm_lab.errors import UserError
 from mlm_lab.ranks import is_main_process
 
 RUN_ID_DIGITS = 12
-STATUSES = ("running", "finished", "failed", "interrupted")
 
 
 class RunFolder:
@@ -69,9 +69,9 @@ class RunFolder:
     def summary_json(self) -> Path:
         return self.path / "summary.json"
 
-    def evaluation_folder(self, task: str, seed: int, key: str = "") -> Path:
+    def evaluation_folder(self, task: str, seed: int, key: str) -> Path:
         """Where the cell (task, fine-tuning seed) keeps its predictions. key: the hash of what determines it."""
-        return self.path / "evaluation" / task / (f"seed_{seed}-{key[:RUN_ID_DIGITS]}" if key else f"seed_{seed}")
+        return self.path / "evaluation" / task / f"seed_{seed}-{key[:RUN_ID_DIGITS]}"
 
     def read_summary(self) -> dict:
         """What summary.json holds; {} where there is none yet. Raises UserError where it is not readable as JSON."""

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from mlm_lab.config import RunConfig, compose, compose_values, instantiate, to_dict
+from mlm_lab.config import compose, compose_values, instantiate
 from mlm_lab.help import field_docs
 from mlm_lab.leaves import find_class
+from mlm_lab.run_config import RunConfig, to_dict
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 FILES = sorted(CONF.rglob("*.yaml"))

@@ -15,18 +15,13 @@ import pytest
 from mlm_lab.config import (
     compose,
     compose_values,
-    config_hash,
-    evaluation_key,
     instantiate,
     load,
     normalise,
-    store_key,
-    to_dict,
-    to_yaml,
 )
 from mlm_lab.errors import InvalidFields, Problem, UserError
 from mlm_lab.leaves import build, coerce, find_class
-from mlm_lab.run_config import RunConfig
+from mlm_lab.run_config import RunConfig, config_hash, evaluation_key, store_key, to_dict, to_yaml
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PRECISION = "trainer.precision=32-true"  # so that the hash needs not ask the machine

@@ -14,7 +14,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 LAYERS = [
     {"errors", "ranks", "types"},
-    {"console", "leaves", "provenance", "run_config", "run_folder"},
+    {"console", "keys", "leaves", "provenance", "run_config", "run_folder"},
     {"corruption", "tokenizers", "models", "optim"},
     {"data", "objectives"},
     {"training"},

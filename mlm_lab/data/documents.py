@@ -73,8 +73,5 @@ class Corpus(Protocol):
     def raw_documents(self, cache_dir: Path) -> Iterator[RawDocument]:
         """Stream all documents, both splits interleaved, in an order that depends on the fingerprint alone."""
 
-    def documents(self, cache_dir: Path) -> Iterator[Document]:
-        """The same, split into sentences in this process."""
-
     def describe(self) -> list[str]:
         """Lines for people, once `raw_documents` has been read to its end in this process: counts found, skipped, dropped."""

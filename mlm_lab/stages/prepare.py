@@ -36,6 +36,8 @@ class Prepared:
     vocabulary: Vocabulary
     fingerprint: str
     """Of the store: text, tokenizer and code version."""
+    corpus_fingerprint: str
+    """Of the text alone."""
     lines: list[str]
     """What was found, for people."""
     unknown_share: float
@@ -84,6 +86,7 @@ def prepare(config: RunConfig) -> Prepared:
         store_folder=folder,
         vocabulary=vocabulary_from_dict(manifest.vocabulary),
         fingerprint=manifest.fingerprint,
+        corpus_fingerprint=manifest.text,
         lines=[*manifest.found, *_lines(manifest, counts, folder)],
         unknown_share=counts["unknown"] / counts["tokens"],
     )

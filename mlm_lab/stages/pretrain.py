@@ -56,7 +56,7 @@ def run(config: RunConfig, folder: RunFolder) -> None:
 
     prepared = prepare(config)
     module, recorder, checkpoints = fit(config, folder, prepared)
-    _record(folder, module, recorder, checkpoints)
+    _record(folder, prepared, module, recorder, checkpoints)
     if not is_main_process():
         raise SystemExit(0)  # what is left is for the first process; at another exit code the launcher would kill it
     if module.step < module.total_steps:
@@ -111,7 +111,7 @@ def fit(config: RunConfig, folder: RunFolder, prepared: Prepared) -> tuple[Pretr
     return module, recorder, checkpoints
 
 
-def _record(folder: RunFolder, module: Pretraining, recorder: Recorder, checkpoints: Checkpoints) -> None:
+def _record(folder: RunFolder, prepared: Prepared, module: Pretraining, recorder: Recorder, checkpoints: Checkpoints) -> None:
     course, totals, flops = module.course, recorder.totals, module.course.flops_per_step
     folder.update_summary(
         steps=module.step,
@@ -125,5 +125,9 @@ def _record(folder: RunFolder, module: Pretraining, recorder: Recorder, checkpoi
         tokens_per_second=recorder.throughput.positions_per_second,
         peak_memory_bytes=checkpoints.peak_memory_bytes,
         metrics={**recorder.latest, "plateau_left_step": recorder.plateau_left_step},
-        fingerprints={"store": course.train.fingerprint, "tokenizer": course.train.vocabulary.fingerprint},
+        fingerprints={
+            "corpus": prepared.corpus_fingerprint,
+            "tokenizer": prepared.vocabulary.fingerprint,
+            "store": prepared.fingerprint,
+        },
     )

@@ -35,7 +35,6 @@ class Sample:
     """Most characters that are kept."""
     texts: list[str] = field(default_factory=list)
     seen_pieces: int = 0
-    seen_characters: int = 0
     _stride: int = 1
     _kept: int = 0
 
@@ -47,7 +46,6 @@ class Sample:
         return sample
 
     def add(self, text: str) -> None:
-        self.seen_characters += len(text)
         for piece in _pieces(text):
             if self.seen_pieces % self._stride == 0:
                 self.texts.append(piece)

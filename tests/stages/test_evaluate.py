@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from mlm_lab.config import RunConfig, compose, to_yaml
+from mlm_lab.config import compose
 from mlm_lab.errors import UserError
 from mlm_lab.evaluation import finetune as finetuning
 from mlm_lab.evaluation.tasks import glue
+from mlm_lab.run_config import RunConfig, to_yaml
 from mlm_lab.run_folder import RunFolder
 from mlm_lab.stages import evaluate
 from mlm_lab.training.weights import fresh_module, save_weights

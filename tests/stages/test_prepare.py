@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mlm_lab import compose
+from mlm_lab.data.documents import split_document
 from mlm_lab.data.token_store import TokenStore
 from mlm_lab.errors import UserError
 from mlm_lab.run_config import RunConfig
@@ -42,7 +43,7 @@ def test_text_becomes_a_store_that_decodes_to_the_text(corpus: Path, tmp_path: P
     assert prepared.vocabulary.size == 900
     for split in ("train", "validation"):
         store = TokenStore.open(prepared.store_folder, split)
-        documents = [document for document in config.data.documents(tmp_path) if document.split == split]
+        documents = [split_document(raw) for raw in config.data.raw_documents(tmp_path) if raw.split == split]
         assert store.fingerprint == prepared.fingerprint
         assert store.num_documents == len(documents)
         assert store.num_sentences == sum(len(document.sentences) for document in documents)

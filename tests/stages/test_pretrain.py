@@ -84,6 +84,7 @@ def test_a_run_folder_is_complete(words, tmp_path, capsys):
     assert 0 < summary["flops"]["head"] < summary["flops"]["total"]
     assert summary["parameters"]["encoder"] < summary["parameters"]["total"]
     assert len(summary["weights_sha256"]) == 64
+    assert set(summary["fingerprints"]) == {"corpus", "tokenizer", "store"}
     assert summary["seconds"] > 0 < summary["peak_memory_bytes"]
     for name in ("val/loss", "probe/mlm_15_loss", "unigram_loss", "unigram_accuracy", "train/loss"):
         assert summary["metrics"][name] > 0

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from mlm_lab.config import RunConfig, compose
+from mlm_lab.config import compose
 from mlm_lab.data.token_store import TokenStore
+from mlm_lab.run_config import RunConfig
 from mlm_lab.types import Vocabulary
 
 VOCABULARY = Vocabulary(

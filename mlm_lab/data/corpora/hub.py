@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlm_lab.data import raw_text, sentences
-from mlm_lab.data.documents import TRAIN, VALIDATION, Document, RawDocument, code_digest, split_document
+from mlm_lab.data.documents import TRAIN, VALIDATION, RawDocument, code_digest
 from mlm_lab.data.raw_text import LONGEST_TEXT, both_sides, clean, describe, hold_out
 from mlm_lab.errors import UserError, require
 
@@ -89,9 +89,6 @@ class Hub:
         else:
             documents = chain(documents, clean(self._records(self.validation_split), VALIDATION, found))
         yield from both_sides(documents, found, where=self._where())
-
-    def documents(self, cache_dir: Path) -> Iterator[Document]:
-        return map(split_document, self.raw_documents(cache_dir))
 
     def describe(self) -> list[str]:
         return describe(getattr(self, "_found", Counter()), self._where())

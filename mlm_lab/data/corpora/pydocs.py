@@ -24,7 +24,7 @@ from pathlib import Path
 from mlm_lab.console import progress
 from mlm_lab.data import docstrings, duplicates, python_sources, sentences
 from mlm_lab.data.build_once import build_once
-from mlm_lab.data.documents import TRAIN, VALIDATION, Document, RawDocument, code_digest, split_document
+from mlm_lab.data.documents import TRAIN, VALIDATION, RawDocument, code_digest
 from mlm_lab.data.duplicates import Duplicates
 from mlm_lab.data.python_sources import Docstring, SourceFile
 from mlm_lab.errors import UserError, require
@@ -51,8 +51,6 @@ class Entry:
     """"module", "class", "function" (methods too) or "topic"."""
     parameters: tuple[str, ...]
     """Names of a function's parameters, without self and cls."""
-    text: str
-    """The docstring as prose, duplicates included."""
     sentences: tuple[str, ...]
     """Those of its sentences that occur nowhere before; at least one."""
     split: str
@@ -82,9 +80,6 @@ class PyDocs:
         """An entry a document, split into sentences already. Builds the cache at the first call (15-45 s)."""
         for entry in _stored(self._folder(cache_dir)):
             yield RawDocument("\n".join(entry["sentences"]), entry["module"], entry["split"], lines_are_sentences=True)
-
-    def documents(self, cache_dir: Path) -> Iterator[Document]:
-        return map(split_document, self.raw_documents(cache_dir))
 
     def read_entries(self, cache_dir: Path) -> list[Entry]:
         """All entries with what the downstream tasks need to know of them, in the corpus's order."""
@@ -162,7 +157,6 @@ def _entry(docstring: Docstring, seen: Duplicates, validation_share: float) -> E
         qualname=docstring.qualname,
         kind=docstring.kind,
         parameters=docstring.parameters,
-        text=text,
         sentences=tuple(fresh),
         split=split_of(docstring.module, validation_share),
     )

@@ -18,7 +18,7 @@ from itertools import chain
 from pathlib import Path
 
 from mlm_lab.data import raw_text, sentences, text_files
-from mlm_lab.data.documents import TRAIN, VALIDATION, Document, RawDocument, code_digest, split_document
+from mlm_lab.data.documents import TRAIN, VALIDATION, RawDocument, code_digest
 from mlm_lab.data.raw_text import both_sides, clean, describe, hold_out
 from mlm_lab.errors import UserError, require
 
@@ -80,9 +80,6 @@ class Text:
         else:
             documents = hold_out(documents, self.validation_share, found)
         yield from both_sides(documents, found, where=_names(training + validation))
-
-    def documents(self, cache_dir: Path) -> Iterator[Document]:
-        return map(split_document, self.raw_documents(cache_dir))
 
     def describe(self) -> list[str]:
         found: Counter[str] = getattr(self, "_found", Counter())

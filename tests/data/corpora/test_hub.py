@@ -10,6 +10,7 @@ from pyarrow import parquet
 
 from mlm_lab.data.corpora import hub
 from mlm_lab.data.corpora.hub import Hub
+from mlm_lab.data.documents import split_document
 from mlm_lab.errors import InvalidFields, UserError
 
 ROWS = ["", " = First = \n", "", " Text of it . More of it . \n", " = = Part = = \n", " The part . \n", " = Second = \n", " Its text . \n"]
@@ -51,7 +52,8 @@ def test_rows_are_documents(folder: Path, streaming: bool) -> None:
 @pytest.mark.parametrize("streaming", [False, True])
 def test_headings_begin_documents(folder: Path, streaming: bool) -> None:
     """wikitext has a line a row and marks the title of an article as " = Title = "."""
-    documents = list(corpus(name=str(folder), heading=HEADING, validation_split="validation", streaming=streaming).documents(Path()))
+    found = corpus(name=str(folder), heading=HEADING, validation_split="validation", streaming=streaming)
+    documents = list(map(split_document, found.raw_documents(Path())))
     assert [document.split for document in documents] == ["train", "train", "validation", "validation"]
     assert [document.source.rsplit("/")[-1] for document in documents] == ["train:2", "train:7", "validation:2", "validation:7"]
     assert documents[0].sentences[:3] == ("= First =", "Text of it .", "More of it .")

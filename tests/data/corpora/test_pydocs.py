@@ -9,6 +9,7 @@ import pytest
 
 from mlm_lab.data.corpora import pydocs
 from mlm_lab.data.corpora.pydocs import Entry, PyDocs, build, split_of
+from mlm_lab.data.documents import split_document
 from mlm_lab.data.python_sources import SourceFile
 from mlm_lab.errors import InvalidFields
 
@@ -37,7 +38,7 @@ def modules(tmp_path: Path, monkeypatch) -> list[SourceFile]:
 
 def test_duplicates_are_dropped_and_counted(modules, tmp_path: Path) -> None:
     corpus = PyDocs(validation_share=0.2)
-    documents = list(corpus.documents(tmp_path))
+    documents = list(map(split_document, corpus.raw_documents(tmp_path)))
     sentences = [sentence for document in documents for sentence in document.sentences]
     assert len(sentences) == len(set(sentences)) == 40 + 40 + 1 + 1
     assert {document.split for document in documents} == {"train", "validation"}
@@ -55,7 +56,6 @@ def test_entries_tell_what_the_tasks_need(modules, tmp_path: Path) -> None:
         qualname="f",
         kind="function",
         parameters=("path", "mode"),
-        text="Shared first sentence. Its own sentence has word1 in it.",
         sentences=("Its own sentence has word1 in it.",),
         split=split_of("fake.m01", 0.2),
     )

@@ -155,7 +155,7 @@ def test_something_is_held_out_of_two_documents_or_more(numbers: list[int], shar
 def test_of_one_document_the_end_is_held_out(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", [" ".join(f"This is sentence {number}." for number in range(100))])
     found = corpus(path, validation_share=0.05)
-    documents = list(found.documents(Path()))
+    documents = list(map(split_document, found.raw_documents(Path())))
     assert [document.split for document in documents] == ["train", "validation"]
     assert documents[1].sentences == tuple(f"This is sentence {number}." for number in range(95, 100))
     assert "last 5 sentences" in "\n".join(found.describe())
