@@ -21,6 +21,7 @@ from mlm_lab.evaluation.cells import STARTS, EncodedTask, fingerprint_of, limit_
 from mlm_lab.evaluation.tasks import glue
 from mlm_lab.ranks import is_main_process
 from mlm_lab.run_config import evaluation_key
+from mlm_lab.training.allocator import keep_large_blocks
 
 if TYPE_CHECKING:
     import torch
@@ -69,6 +70,7 @@ def run(config: RunConfig, folder: RunFolder) -> None:
     if not config.tasks or not is_main_process():
         return
     console.heading("Evaluation")
+    keep_large_blocks()
     cells = Cells(config, folder)
     results = {}
     for task in config.tasks.values():

@@ -77,11 +77,13 @@ def fit(config: RunConfig, folder: RunFolder, prepared: Prepared) -> tuple[Pretr
     """Run the steps that are left."""
     from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
 
+    from mlm_lab.training.allocator import keep_large_blocks
     from mlm_lab.training.callbacks import Announcement, Checkpoints, Recorder
     from mlm_lab.training.course import Course
     from mlm_lab.training.module import Pretraining
     from mlm_lab.training.validation import HeldOut, unigram_baseline
 
+    keep_large_blocks()
     course = Course.open(config, prepared.store_folder)
     if config.pretrained is not None:
         load_weights(course.module, Path(config.pretrained).expanduser())
