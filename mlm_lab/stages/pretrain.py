@@ -52,6 +52,7 @@ def run(config: RunConfig, folder: RunFolder) -> None:
         show_result(folder.read_summary(), samples=[])
         return
     from mlm_lab.tokenizers.loading import load
+    from mlm_lab.training.curve import FIGURE, draw_loss_curve
     from mlm_lab.training.samples import fill_mask_samples
 
     prepared = prepare(config)
@@ -64,7 +65,9 @@ def run(config: RunConfig, folder: RunFolder) -> None:
     tokenizer = load(prepared.tokenizer_file)
     tokenizer.save(folder.path)
     folder.update_summary(weights_sha256=save_weights(module.module, folder.path))
+    draw_loss_curve(folder.metrics_csv, folder.read_summary(), folder.path / FIGURE)
     show_result(folder.read_summary(), fill_mask_samples(module.module, module.course.validation, tokenizer, SAMPLES))
+    console.say(f"loss curve beside the unigram's: {folder.path / FIGURE}")
 
 
 def is_finished(folder: RunFolder) -> bool:

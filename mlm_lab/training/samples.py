@@ -56,7 +56,7 @@ def fill_mask_samples(module: ObjectiveModule, store: TokenStore, tokenizer: Loa
 
 def _masked_text(ids: np.ndarray, place: int, store: TokenStore, tokenizer: LoadedTokenizer) -> str:
     before, after = tokenizer.decode(ids[:place].tolist()), tokenizer.decode(ids[place + 1 :].tolist())
-    return f"{before.strip()} {tokenizer.token(store.vocabulary.mask_id)} {after.strip()}"
+    return f"{before.strip()} {tokenizer.token(store.vocabulary.mask_id)} {after.strip()}".strip()
 
 
 def _choose(store: TokenStore, tokenizer: LoadedTokenizer, count: int) -> list[tuple[np.ndarray, int]]:
