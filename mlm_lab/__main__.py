@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from mlm_lab.errors import Interrupted, UserError
+from mlm_lab.errors import DISK_FULL, Interrupted, UserError
 from mlm_lab.ranks import is_main_process
 
-_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM}
+_DISK = {*DISK_FULL, errno.EROFS, errno.EACCES, errno.EPERM}
 """What the operating system says about a disk that a user has to see to."""
 
 

@@ -6,8 +6,11 @@ with code 2. Anything else that reaches `__main__` is a fault of ours and keeps 
 
 from __future__ import annotations
 
+import errno
 from typing import NamedTuple
 
+DISK_FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+"""What the operating system says where there is no more room, or no more allowed."""
 LISTED = 8
 """Mistakes of a kind that are listed one by one: an error is a few lines."""
 

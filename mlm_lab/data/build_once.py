@@ -12,9 +12,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from mlm_lab import console
-from mlm_lab.errors import UserError
+from mlm_lab.errors import DISK_FULL, UserError
 
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
 
@@ -56,16 +55,16 @@ def _fill(folder: Path) -> Iterator[Path]:
         yield unfinished
         for parent, _, names in os.walk(unfinished):
             for name in names:
-                _sync(Path(parent, name))
-            _sync(Path(parent))
+                sync(Path(parent, name))
+            sync(Path(parent))
         unfinished.rename(folder)
-        _sync(folder.parent)
+        sync(folder.parent)
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     """Have the disk hold the file or folder before the rename says that it does."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -73,10 +73,10 @@ class Recorder(lightning.Callback):
         if trainer.is_global_zero:
             self._file = MetricsFile(self.metrics_csv)
             self._file.cut_back(self.rows)
-        self._bar = self._open.enter_context(console.progress("pretrain", module.total_steps, "steps"))
+        self._bar = self._open.enter_context(console.progress("Pretraining", module.total_steps, "steps"))
         self._bar.update(module.step)
         self._first_step = module.step
-        self.throughput.begin(module.step, self.positions(module))
+        self.throughput.begin(self.positions(module))
 
     def teardown(self, trainer: lightning.Trainer, module: Pretraining, stage: str) -> None:
         self._open.close()
@@ -87,7 +87,7 @@ class Recorder(lightning.Callback):
         if step % module.settings.log_every_steps == 0 or last:
             row |= self._training_row(trainer, module)
         elif step - self._first_step == WARMUP_STEPS:
-            self.throughput.lap(step, self.positions(module))
+            self.throughput.lap(self.positions(module))
         if step % module.course.config.validation.interval(module.total_steps) == 0 or last:
             row |= self._validation_row(trainer, module)
         if row:
@@ -105,7 +105,7 @@ class Recorder(lightning.Callback):
         module.meter.clear()
         steps, self.last_logged = module.step - self.last_logged, module.step
         self.totals = {name: self.totals[name] + new for name, new in _counts(fetched).items()}
-        rate = self.throughput.lap(module.step, self.totals["positions"])
+        rate = self.throughput.lap(self.totals["positions"])
         shares = {name: pair for name, pair in fetched.items() if name not in TOTALS}
         row = {f"train/{name}": value for name, value in averages(shares, module.module.loss_weights).items()}
         flops_per_second = module.course.flops_per_step.total * rate / max(_counts(fetched)["positions"] / steps, 1)
@@ -119,7 +119,7 @@ class Recorder(lightning.Callback):
         }
 
     def _validation_row(self, trainer: lightning.Trainer, module: Pretraining) -> dict[str, float]:
-        self.throughput.lap(module.step, self.positions(module))
+        self.throughput.lap(self.positions(module))
         with self.throughput.paused():
             row = evaluate(
                 module.module,
@@ -243,7 +243,7 @@ class Checkpoints(lightning.Callback):
 
     def _save(self, trainer: lightning.Trainer, module: Pretraining, keep: int) -> None:
         throughput = self.recorder.throughput
-        throughput.lap(module.step, self.recorder.positions(module))
+        throughput.lap(self.recorder.positions(module))
         with throughput.paused():
             weights = trainer.strategy.lightning_module_state_dict()
             state = {

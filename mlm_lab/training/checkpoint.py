@@ -6,7 +6,6 @@ their SHA-256. The last good one and those before it are kept, so a damaged file
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import re
@@ -15,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from mlm_lab.console import warn
-from mlm_lab.errors import UserError, require
+from mlm_lab.data.build_once import sync
+from mlm_lab.errors import DISK_FULL, UserError, require
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,10 +79,10 @@ def save(folder: Path, step: int, state: dict[str, Any], keep: int) -> Path:
             os.fsync(file.fileno())
         final = folder / f"step-{step:08d}.{writer.digest.hexdigest()}.ckpt"
         temporary.replace(final)
-        _sync_folder(folder)
+        sync(folder)  # the rename itself
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        full = error.errno in DISK_FULL
         raise UserError(
             "the disk is full: the checkpoint was not written" if full else f"the checkpoint was not written: {error.strerror}",
             where=str(folder),
@@ -109,12 +109,3 @@ def load_last(folder: Path) -> dict[str, Any] | None:
 def _newest_first(folder: Path) -> list[Path]:
     found = [path for path in folder.glob("step-*.ckpt") if _NAME.fullmatch(path.name)]
     return sorted(found, key=lambda path: (int(_NAME.fullmatch(path.name)[1]), path.stat().st_mtime_ns), reverse=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the rename itself durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

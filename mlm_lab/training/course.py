@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from mlm_lab.data.token_store import TokenStore
-from mlm_lab.errors import UserError
 from mlm_lab.training.budget import StepFacts
 from mlm_lab.training.data import StepDataset
 from mlm_lab.training.step import TensorBatch
@@ -19,7 +18,7 @@ from mlm_lab.types import Flops, ObjectiveModule
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mlm_lab.config import RunConfig
+    from mlm_lab.run_config import RunConfig
 
 
 class Course:
@@ -35,7 +34,6 @@ class Course:
 
     def __init__(self, config: RunConfig, train: TokenStore, validation: TokenStore):
         self.config, self.train, self.validation = config, train, validation
-        self._check_length()
         self.module: ObjectiveModule = fresh_module(config, self.train.vocabulary)
         first = self.dataset().sampler.plan(0)
         self.rows = len(first)
@@ -90,12 +88,3 @@ class Course:
         activations = 17 * batch["input_ids"].numel() * share * width * layers * bytes_a_value
         logits = 2 * 4 * batch["labels"].numel() * share * self.train.vocabulary.padded_size
         return round(16 * self.parameters + activations + logits)
-
-    def _check_length(self) -> None:
-        model, length = self.config.model, self.config.max_length
-        if getattr(model, "positions", None) == "learned" and length > model.max_positions:
-            raise UserError(
-                "the model has too few learned positions for such long rows",
-                given=f"max_length={length} model.max_positions={model.max_positions}",
-                fix=f"set model.max_positions={length}, or a shorter max_length",
-            )

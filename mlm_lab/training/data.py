@@ -5,6 +5,7 @@ step -> positions of the rank -> sampler -> example keys -> objective.make_batch
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 from typing import Any
 
@@ -74,7 +75,14 @@ def step_loader(dataset: StepDataset, start: int, stop: int, num_workers: int, p
         num_workers=num_workers,
         persistent_workers=num_workers > 0,
         pin_memory=pin_memory,
+        worker_init_fn=_leave_signals_to_the_run,
     )
+
+
+def _leave_signals_to_the_run(worker: int) -> None:
+    """Ctrl-C reaches every process of a terminal: workers go on, since the step that the run finishes needs their batches."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def batch_facts(batch: Batch) -> Batch:

@@ -18,26 +18,23 @@ class Throughput:
     seconds: float = 0.0
     """Of all steps, warm-up included."""
     warm_seconds: float = 0.0
-    warm_steps: int = 0
     warm_positions: float = 0.0
     _mark: float = field(default=0.0, repr=False)
-    _last: tuple[int, float] = field(default=(0, 0.0), repr=False)
+    _last: float = field(default=0.0, repr=False)
     _warm: bool = field(default=False, repr=False)
 
-    def begin(self, step: int, positions: float) -> None:
-        """Training starts, or starts again, with so many steps and positions done."""
-        self._mark, self._last, self._warm = time.perf_counter(), (step, positions), False
+    def begin(self, positions: float) -> None:
+        """Training starts, or starts again, with so many positions done."""
+        self._mark, self._last, self._warm = time.perf_counter(), positions, False
 
-    def lap(self, step: int, positions: float) -> float:
+    def lap(self, positions: float) -> float:
         """So many are done in all. Returns the positions a second since the lap before. The first lap after `begin` is the warm-up."""
         now = time.perf_counter()
         elapsed, self._mark = now - self._mark, now
-        steps, new_positions = step - self._last[0], positions - self._last[1]
-        self._last = (step, positions)
+        new_positions, self._last = positions - self._last, positions
         self.seconds += elapsed
         if self._warm:
             self.warm_seconds += elapsed
-            self.warm_steps += steps
             self.warm_positions += new_positions
         self._warm = True
         return new_positions / max(elapsed, 1e-9)
@@ -54,10 +51,6 @@ class Throughput:
     @property
     def positions_per_second(self) -> float | None:
         return self.warm_positions / self.warm_seconds if self.warm_seconds else None
-
-    @property
-    def steps_per_second(self) -> float | None:
-        return self.warm_steps / self.warm_seconds if self.warm_seconds else None
 
     def state(self) -> dict[str, float]:
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}

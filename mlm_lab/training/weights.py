@@ -16,7 +16,7 @@ from mlm_lab.types import ObjectiveModule, Vocabulary
 if TYPE_CHECKING:
     import torch
 
-    from mlm_lab.config import RunConfig
+    from mlm_lab.run_config import RunConfig
 
 WEIGHTS = "weights.safetensors"
 
@@ -31,7 +31,12 @@ def fresh_module(config: RunConfig, vocabulary: Vocabulary) -> ObjectiveModule:
 
 
 def save_weights(module: torch.nn.Module, folder: Path) -> str:
-    """Write weights.safetensors whole or not at all. Returns its SHA-256, which is that of the weights: no date or path is in it."""
+    """Write weights.safetensors whole or not at all. Returns its SHA-256, which is that of the weights: no date or path is in it.
+
+    Raises:
+        UserError: the disk is full or not writable.
+    """
+    from safetensors import SafetensorError
     from safetensors.torch import save_model
 
     temporary = folder / f"{WEIGHTS}.tmp"
@@ -39,6 +44,9 @@ def save_weights(module: torch.nn.Module, folder: Path) -> str:
         save_model(module, str(temporary))
         digest = file_sha256(temporary)
         temporary.replace(folder / WEIGHTS)
+    except (OSError, SafetensorError) as error:
+        fix = "free some space and run the same command again: it goes on from the last checkpoint"
+        raise UserError(f"the weights were not written: {error}", where=str(folder), fix=fix) from None
     finally:
         temporary.unlink(missing_ok=True)
     return digest

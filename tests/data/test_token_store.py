@@ -400,7 +400,7 @@ def test_memory_holds_a_bounded_number_of_chunks(folder: Path, small_chunks: Non
 
 def test_the_unfinished_folder_is_synced_before_it_gets_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     events: list[str] = []
-    monkeypatch.setattr(build_once_module, "_sync", lambda path: events.append(path.name if path.exists() else "renamed too early"))
+    monkeypatch.setattr(build_once_module, "sync", lambda path: events.append(path.name if path.exists() else "renamed too early"))
     with build_once_module.build_once(tmp_path / "one", "thing") as unfinished:
         (unfinished / "inner").mkdir()
         (unfinished / "inner" / "file").write_text("x")

@@ -10,6 +10,7 @@ import torch
 
 from mlm_lab.errors import UserError
 from mlm_lab.training import checkpoint
+from mlm_lab.training.weights import save_weights
 
 
 def state(step: int) -> dict:
@@ -77,6 +78,12 @@ def test_a_full_disk_is_told_and_harms_nothing(folder, full_disk):
         checkpoint.save(folder, 30, {"module": torch.zeros(500_000)}, keep=2)
     assert not list(folder.glob("*.tmp"))
     assert checkpoint.load_last(folder)["step"] == 20
+
+
+def test_weights_that_find_no_room_are_told(tmp_path, full_disk):
+    with pytest.raises(UserError, match=r"weights were not written.*\n.*\n.*free some space"):
+        save_weights(torch.nn.Linear(1000, 500), tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_nothing_in_a_checkpoint_can_run_code(folder):

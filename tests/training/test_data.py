@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pickle
+import signal
 
 import numpy as np
 import pytest
+from torch.utils.data import Dataset
 
 from mlm_lab.training.data import step_loader
 from tests.training.tiny_run import make_config, make_course
@@ -28,6 +30,18 @@ def test_a_loader_that_starts_late_gives_the_same_steps(course, workers):
             expected, expected_facts = dataset[number]
             assert all(np.array_equal(batch[name], expected[name]) for name in expected)
             assert all(np.array_equal(facts[name], expected_facts[name]) for name in expected_facts)
+
+
+class Handlers(Dataset):
+    """What a worker process does on Ctrl-C."""
+
+    def __getitem__(self, step: int) -> bool:
+        return signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+def test_workers_leave_ctrl_c_to_the_run():
+    """traps 29: the step in which it arrives is finished, with the batch that a worker is making."""
+    assert list(step_loader(Handlers(), 0, 2, 1, pin_memory=False)) == [True, True]
 
 
 @pytest.mark.parametrize("world_size", [2, 3])
