@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mlm_lab.errors import require
+from mlm_lab.run_folder import RunFolder
 
 _STAGES = Path(__file__).parent / "stages"
 
@@ -73,7 +74,7 @@ class RunConfig:
     stages: tuple[str, ...]
     """What to do, in this order: names of mlm_lab/stages."""
     pretrained: str | None
-    """A run folder or a Hugging Face folder to start from."""
+    """A run folder to start from."""
     study: str | None
     """The question that the run belongs to."""
     tags: tuple[str, ...]
@@ -141,7 +142,7 @@ def config_hash(config: RunConfig) -> str:
     kept = {name: values[name] for name in ("objective", "model", "optim", "schedule", "budget", "validation", "max_length", "batch_size")}
     kept["seeds"] = {name: value for name, value in values["seeds"].items() if name != "finetune"}
     kept["trainer"] = {"precision": resolve_precision(config.trainer), **{name: values["trainer"][name] for name in TRAINER_KEYS}}
-    kept["pretrained"] = config.pretrained
+    kept["pretrained"] = _origin(config.pretrained)
     kept["store"] = store_key(config)
     kept["code"] = getattr(type(config.objective), "code_version", 1)
     return _digest(kept)
@@ -162,6 +163,11 @@ def evaluation_key(config: RunConfig, task: str, seed: int) -> str:
     own_file = values["evaluation"].get("files", {}).get(task)
     first = values["seeds"]["finetune"]
     return _digest([config_hash(config), values["task"][task], protocol, own_file, first, seed])
+
+
+def _origin(folder: str | None) -> str | None:
+    """The weights that a run starts from: by their digest, wherever the folder lies; by its path where it names none."""
+    return folder and RunFolder(Path(folder).expanduser()).read_summary().get("weights_sha256", folder)
 
 
 def _digest(values: object) -> str:

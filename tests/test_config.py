@@ -22,6 +22,7 @@ from mlm_lab.config import (
 from mlm_lab.errors import InvalidFields, Problem, UserError
 from mlm_lab.leaves import build, coerce, find_class
 from mlm_lab.run_config import RunConfig, config_hash, evaluation_key, store_key, to_dict, to_yaml
+from mlm_lab.run_folder import RunFolder
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PRECISION = "trainer.precision=32-true"  # so that the hash needs not ask the machine
@@ -394,3 +395,13 @@ def test_a_cell_is_named_by_run_task_protocol_and_seed() -> None:
 def test_values_can_be_changed_between_composing_and_instantiating() -> None:
     values = compose_values(["model=mini"])
     assert instantiate({**values, "batch_size": 3}).batch_size == 3
+
+
+def test_a_run_that_starts_from_another_is_named_by_the_weights_not_by_their_place(tmp_path: Path) -> None:
+    def start_from(place: str, digest: str) -> str:
+        RunFolder(tmp_path / place).update_summary(weights_sha256=digest)
+        return config_hash(compose([PRECISION, f"pretrained={tmp_path / place}"]))
+
+    first = start_from("one", "a" * 64)
+    assert start_from("copy", "a" * 64) == first
+    assert start_from("one", "b" * 64) != first
