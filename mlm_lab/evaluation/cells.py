@@ -78,8 +78,12 @@ def fingerprint_of(data: TaskData) -> str:
     digest = blake2b(digest_size=16)
     for name, examples in (("train", data.train), *data.parts.items()):
         digest.update(f"{name} {data.label_names}".encode())
+        document = ()
         for example in examples:
-            digest.update(repr(tuple(example)).encode("utf-8", "surrogatepass"))
+            values = example._asdict()
+            if (around := values.pop("document", ())) is not document:  # once for all of its sentences
+                digest.update(repr(document := around).encode("utf-8", "surrogatepass"))
+            digest.update(repr(tuple(values.values())).encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
 
 

@@ -13,20 +13,23 @@ from mlm_lab.evaluation.task import TaggedExample
 DOCUMENT_START = "-DOCSTART-"
 
 
-def read_conll(path: Path, word_prefix: str = "", plain_tags: bool = False) -> list[TaggedExample]:
+def read_conll(path: Path, word_prefix: str = "", plain_tags: bool = False, documents: bool = False) -> list[TaggedExample]:
     """The sentences of a file; tags come out as IOB2 whatever they were.
 
-    Columns are separated by tabs where a line has one, else by spaces: words may hold other white space. -DOCSTART- lines are skipped.
+    Columns are separated by tabs where a line has one, else by spaces: words may hold other white space. -DOCSTART- lines are borders of
+    sentences and documents, and no words.
 
     Args:
         path: plain or .gz.
         word_prefix: taken off the front of every word (WikiANN writes "en:word").
         plain_tags: also accept tags that are plain classes ("NOUN"), if none of the file has a prefix.
+        documents: give each sentence its document; a file without -DOCSTART- lines has none, and its sentences stay alone.
 
     Raises:
         UserError: another number of columns than the first line has, a tag that is none, or no sentence at all.
     """
     sentences, words, tags, lines = [], [], [], []
+    borders: list[int] = []
     columns = None
     for number, line in read_lines(path):
         line = line.strip(" \t")
@@ -47,11 +50,14 @@ def read_conll(path: Path, word_prefix: str = "", plain_tags: bool = False) -> l
         elif words:
             sentences.append((words, tags, lines))
             words, tags, lines = [], [], []
+        if fields[0] == DOCUMENT_START:
+            borders.append(len(sentences))
     if words:
         sentences.append((words, tags, lines))
     if not sentences:
         raise UserError("the file has no sentences", where=str(path))
-    return _with_iob2(path, sentences, plain_tags)
+    examples = _with_iob2(path, sentences, plain_tags)
+    return _with_documents(examples, borders) if documents and borders else examples
 
 
 def _with_iob2(path: Path, sentences: list, plain_tags: bool) -> list[TaggedExample]:
@@ -62,6 +68,15 @@ def _with_iob2(path: Path, sentences: list, plain_tags: bool) -> list[TaggedExam
             if not is_prefixed(tag):
                 raise unknown_label(path, number, tag, ["O, or B- I- E- S- and a type"])
     return [TaggedExample(tuple(words), to_iob2(tags)) for words, tags, _ in sentences]
+
+
+def _with_documents(examples: list[TaggedExample], borders: list[int]) -> list[TaggedExample]:
+    """borders: the sentences before which a document starts; what stands before the first one is a document too."""
+    result = []
+    for start, stop in zip([0, *borders], [*borders, len(examples)], strict=True):
+        document = tuple(example.words for example in examples[start:stop])
+        result += [example._replace(document=document, place=place) for place, example in enumerate(examples[start:stop])]
+    return result
 
 
 def label_names(*parts: list[TaggedExample]) -> tuple[str, ...]:

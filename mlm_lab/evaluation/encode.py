@@ -3,6 +3,8 @@
     text_a, text_b  ->  [CLS] a [SEP]   or   [CLS] a [SEP] b [SEP]  with segments 0 and 1; the longer text is cut first, at its end
     words, tags     ->  [CLS] words [SEP]; a word's tag stands on its first sub-token, the others carry no loss;
                         words behind the cut have no token, so that they count as missed
+    in a document   ->  [CLS] words before, words, words after [SEP]: as many sub-tokens of its document as fit, half of them on each side
+                        or more where the other side has fewer; only the sentence's own words have tags and predictions
 
 Shapes: B examples, L tokens, W words.
 """
@@ -113,20 +115,33 @@ def longest_first(a: int, b: int, room: int) -> tuple[int, int]:
 
 
 def encode_words(examples: Sequence[TaggedExample], label_names: Sequence[str], tokenizer: LoadedTokenizer, max_length: int) -> EncodedPart:
-    """[CLS] words [SEP]. The sentence is cut where its sub-tokens no longer fit."""
+    """[CLS] words [SEP], in their document where they have one. The sentence is cut where its sub-tokens no longer fit."""
     index = {name: number for number, name in enumerate(label_names)}
     cls, sep = [tokenizer.vocabulary.cls_id], [tokenizer.vocabulary.sep_id]
-    ids, labels, word_tokens, truncated = [], [], [], 0
+    ids, labels, word_tokens, truncated, room = [], [], [], 0, max_length - 2
+    document = None
     for example in examples:
-        words = tokenizer.encode_words(example.words)
-        lengths = np.array([len(word) for word in words])
-        places = 1 + np.cumsum(lengths) - lengths  # behind [CLS]
-        row = np.concatenate(words)[: max_length - 2].astype(np.int64)
+        sentences = example.document or (example.words,)
+        if sentences is not document:  # a document's sentences come one after the other: it is encoded once
+            document, encoded = sentences, [tokenizer.encode_words(words) for words in sentences]
+            tokens = np.array([i for sentence in encoded for word in sentence for i in word], dtype=np.int64)
+            starts = np.cumsum([0, *(sum(map(len, sentence)) for sentence in encoded)])  # of its sentences, and its end
+        lengths = np.array([len(word) for word in encoded[example.place]])
+        own, size = starts[example.place], lengths.sum()
+        first = _window_start(own, size, len(tokens), room)
+        row = tokens[first : first + room]
+        places = own - first + np.cumsum(lengths) - lengths
         ids.append(np.concatenate([cls, row, sep]))
-        word_tokens.append(np.where(places <= len(row), places, NO_TOKEN))
+        word_tokens.append(np.where(places < len(row), 1 + places, NO_TOKEN))
         labels.append(np.array([index[tag] for tag in example.tags]))
-        truncated += int(lengths.sum()) > len(row)
+        truncated += size > room
     return EncodedPart(ids, np.array([len(row) for row in ids]), labels, word_tokens, truncated)
+
+
+def _window_start(start: int, size: int, total: int, room: int) -> int:
+    """Where `room` tokens of a document of `total` begin that have the sentence [start, start + size) in their middle, or all of them."""
+    centred = start - max(room - size, 0) // 2
+    return max(min(centred, total - room), 0)
 
 
 def _token_ids(tokenizer: LoadedTokenizer, texts: list[str]) -> list[np.ndarray]:

@@ -38,6 +38,10 @@ class TaggedExample(NamedTuple):
     words: tuple[str, ...]
     tags: tuple[str, ...]
     """IOB2, whatever the file had ("B-PER", "I-PER", "O"); or plain classes without a prefix ("NOUN")."""
+    document: tuple[tuple[str, ...], ...] = ()
+    """The words of every sentence of its document, shared by them all; (): the sentence is read alone."""
+    place: int = 0
+    """Which of the document's sentences it is."""
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,33 @@ def test_trap_32_words_behind_the_cut_have_no_token(tokenizer):
     assert (whole.truncated, whole.lost_words) == (0, 0)
 
 
+def test_trap_32_a_sentence_is_read_in_the_middle_of_its_document(tokenizer):
+    document = (("a", "b", "c"), ("anna", "de"), ("f",), ("g", "h", "i", "j"))
+    examples = [TaggedExample(words, ("O",) * len(words), document, place) for place, words in enumerate(document)]
+    part = encode_words(examples, ("O",), tokenizer, 9)
+    assert [tokenizer.decode(ids).replace(" ##", "") for ids in part.ids] == [
+        "[CLS] a b c anna de f [SEP]",  # nothing stands before it: all the room goes to what follows
+        "[CLS] b c anna de f g [SEP]",
+        "[CLS] anna de f g h i [SEP]",
+        "[CLS] de f g h i j [SEP]",
+    ]
+    labels = part.batch(np.arange(4), pad_id=0)["labels"] != IGNORE_INDEX
+    labelled = [tokenizer.decode(ids[row[: len(ids)]]) for ids, row in zip(part.ids, labels, strict=True)]
+    assert labelled == ["a b c", "anna d", "f", "g h i j"], "its own words, each on its first sub-token"
+    assert (part.truncated, part.lost_words, set(part.lengths.tolist())) == (0, 0, {9})
+    alone = encode_words([example._replace(document=(), place=0) for example in examples], ("O",), tokenizer, 9)
+    assert [tokenizer.decode(ids) for ids in alone.ids][1:3] == ["[CLS] anna d ##e [SEP]", "[CLS] f [SEP]"]
+
+
+def test_trap_32_a_sentence_that_fills_the_row_is_cut_as_it_is_alone(tokenizer):
+    words = ("anna", "abc", "is", "the")
+    within = encode_words([TaggedExample(words, ("O",) * 4, (("x",), words, ("y",)), 1)], ("O",), tokenizer, 6)
+    alone = encode_words([TaggedExample(words, ("O",) * 4)], ("O",), tokenizer, 6)
+    assert within.ids[0].tolist() == alone.ids[0].tolist()
+    assert within.word_tokens[0].tolist() == alone.word_tokens[0].tolist()
+    assert (within.truncated, within.lost_words) == (1, 2)
+
+
 def test_a_word_without_sub_tokens_keeps_its_place(tokenizer):
     part = encode_words([TaggedExample(("anna", "​ ", "is"), ("O", "O", "O"))], ("O",), tokenizer, 32)
     assert part.word_tokens[0].tolist() == [1, 2, 3]

@@ -28,6 +28,11 @@ class Ner(Task):
     The layout is that of Devlin et al. 2019, section 5.3, with the width of the encoder in place of 768, and no CRF."""
     word_prefix: str
     """Taken off the front of every word (WikiANN writes "en:word")."""
+    document_context: bool
+    """Read each sentence between as much of its document as max_length holds, left and right; only its own words are learnt and predicted.
+
+    The "maximal document context" of Devlin et al. 2019, section 5.3. Documents start at -DOCSTART- lines; without any, sentences stay
+    alone."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -45,9 +50,12 @@ class Ner(Task):
         self._files(evaluation)
 
     def load(self, evaluation: Evaluation, cache_dir: Path) -> TaskData:
-        parts = {part: read_conll(file, self.word_prefix) for part, file in self._files(evaluation).items()}
+        files = self._files(evaluation)
+        parts = {part: read_conll(file, self.word_prefix, documents=self.document_context) for part, file in files.items()}
         names = label_names(*parts.values())
-        return TaskData("tagging", names, parts.pop("train"), parts.pop("dev"), extra=parts)
+        alone = [files[part].name for part, examples in parts.items() if self.document_context and not examples[0].document]
+        notes = (f"no document context in {', '.join(alone)}: no -DOCSTART- lines",) if alone else ()
+        return TaskData("tagging", names, parts.pop("train"), parts.pop("dev"), extra=parts, notes=notes)
 
     def _files(self, evaluation: Evaluation) -> dict[str, Path]:
         if evaluation.data_dir is None:

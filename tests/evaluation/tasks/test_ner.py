@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 
 import pytest
 
 from mlm_lab.errors import UserError
+from mlm_lab.evaluation.cells import fingerprint_of
 from mlm_lab.evaluation.conll import read_conll
 from mlm_lab.evaluation.spans import extract_spans
-from mlm_lab.evaluation.task import TaggedExample
+from mlm_lab.evaluation.task import TaggedExample, TaskData
 from tests.evaluation.protocol import evaluation, task
 
 IOB1 = "-DOCSTART- -X- -X- O\n\nEU NNP I-NP I-ORG\nrejects VBZ I-VP O\n\n\nPeter NNP I-NP I-PER\nAnna NNP I-NP B-PER\n"
@@ -81,6 +83,21 @@ def test_dev_and_test_stay_apart(folder, tmp_path):
     data = task("conll2003").load(evaluation(data_dir=str(tmp_path)), tmp_path)
     assert (data.train[0].words, data.dev[0].words, data.extra["test"][0].words) == (("a",), ("b",), ("c",))
     assert data.label_names == ("O", "B-X", "B-Y", "I-X", "I-Y")
+
+
+def test_trap_32_document_context_is_a_key(folder, tmp_path):
+    border, settings = "-DOCSTART- O\n\n", evaluation(data_dir=str(tmp_path))
+    (folder / "train.txt").write_text(f"a O\n\n{border}b O\n\nc O\nd O\n\n{border}e O\n{border}")
+    (folder / "valid.txt").write_text("f O\n\ng O\n")
+    data = task("conll2003", document_context=True).load(settings, tmp_path)
+    two = (("b",), ("c", "d"))
+    assert [(example.document, example.place) for example in data.train] == [((("a",),), 0), (two, 0), (two, 1), ((("e",),), 0)]
+    assert [example.document for example in data.dev] == [(), ()]
+    assert data.notes == ("no document context in valid.txt: no -DOCSTART- lines",)
+    alone = task("conll2003").load(settings, tmp_path)
+    assert {example.document for example in alone.train} == {()} and alone.notes == ()
+    changed = TaskData("tagging", data.label_names, [data.train[1]._replace(document=(("b",), ("x",)))], data.dev)
+    assert fingerprint_of(changed) != fingerprint_of(replace(changed, train=data.train[1:2])), "the words around are examples too"
 
 
 @pytest.mark.parametrize("missing", ["train.txt", "valid.txt"])
