@@ -134,7 +134,8 @@ def config_hash(config: RunConfig) -> str:
     """64 hexadecimal digits of what determines the pretrained weights and the metrics recorded with them; names the run folder.
 
     Left out, and recorded in the run folder: output_dir, cache_dir, logger, study, tags, stages, checkpoint, evaluation and tasks,
-    seeds.finetune, and of the trainer all but compile and the precision that `auto` resolves to on this machine.
+    seeds.finetune, and of the trainer all but compile and the precision that `auto` resolves to on this machine. Files enter by their
+    content (of data, tokenizer, pretrained), wherever they lie; config.yaml records where.
     """
     from mlm_lab.training.trainer import resolve_precision
 
@@ -149,20 +150,26 @@ def config_hash(config: RunConfig) -> str:
 
 
 def store_key(config: RunConfig) -> str:
-    """64 hexadecimal digits of what determines the token store: the corpus and the tokenizer that is trained on it, as configured.
+    """64 hexadecimal digits of what determines the token store: the text, and the tokenizer, as configured or given.
 
-    The store's own fingerprint adds the text that was found.
+    Raises UserError: the files are missing (each stage's `check`, which comes first, says so with more detail).
     """
-    return _digest({"data": to_dict(config.data), "tokenizer": to_dict(config.tokenizer)})
+    return _digest({"data": _by_content(config.data), "tokenizer": _by_content(config.tokenizer)})
 
 
-def evaluation_key(config: RunConfig, task: str, seed: int) -> str:
-    """64 hexadecimal digits of what determines a cell: the run, the task, the protocol, the fine-tuning seed."""
+def _by_content(part: Any) -> dict:
+    """What reads files is named by their content, so that neither a copy elsewhere nor another text under the same path is mistaken."""
+    values = to_dict(part)
+    return {"_target_": values["_target_"], "fingerprint": part.fingerprint()} if hasattr(part, "fingerprint") else values
+
+
+def evaluation_key(run_hash: str, config: RunConfig, task: str, seed: int) -> str:
+    """64 hexadecimal digits of what determines a cell: the run (its config_hash), the task, the protocol, the fine-tuning seed."""
     values = to_dict(config)
     protocol = {name: value for name, value in values["evaluation"].items() if name not in EVALUATION_LEFT_OUT}
     own_file = values["evaluation"].get("files", {}).get(task)
     first = values["seeds"]["finetune"]
-    return _digest([config_hash(config), values["task"][task], protocol, own_file, first, seed])
+    return _digest([run_hash, values["task"][task], protocol, own_file, first, seed])
 
 
 def _origin(folder: str | None) -> str | None:

@@ -28,13 +28,14 @@ def run(config: RunConfig) -> dict:
     """
     stages = [importlib.import_module(f"mlm_lab.stages.{name}") for name in config.stages]
     check_inputs(config, stages)
-    folder = RunFolder.of(config.output_dir, config_hash(config))
+    run_hash = config_hash(config)  # reads the inputs, so it comes after the check
+    folder = RunFolder.of(config.output_dir, run_hash)
     parent_is_new = not config.output_dir.exists()
     try:
         with folder.claim():
             is_new = not folder.summary_json.exists()
             try:
-                _go_through(stages, config, folder)
+                _go_through(stages, config, folder, run_hash)
             except UserError:
                 if is_new and not folder.checkpoints.exists():
                     shutil.rmtree(folder.path, ignore_errors=True)  # while it is claimed: it is nobody else's
@@ -54,12 +55,12 @@ def check_inputs(config: RunConfig, stages: list[ModuleType]) -> None:
             stage.check(config)
 
 
-def _go_through(stages: list[ModuleType], config: RunConfig, folder: RunFolder) -> None:
+def _go_through(stages: list[ModuleType], config: RunConfig, folder: RunFolder, run_hash: str) -> None:
     summary = folder.read_summary()
     if summary.get("status") == "finished":
         say(f"this run is finished: {folder.path} (another seed makes another run); what is missing is added")
     folder.record_start(to_yaml(config), config.overrides)
-    about = {"config_hash": config_hash(config), "study": config.study, "tags": config.tags, "seeds": to_dict(config.seeds)}
+    about = {"config_hash": run_hash, "study": config.study, "tags": config.tags, "seeds": to_dict(config.seeds)}
     origin = {} if summary.get("weights_sha256") else provenance()  # what trained the weights, not what evaluates them later
     folder.update_summary(status="running", error=None, **about, **origin)
     try:

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer, models
 
 from mlm_lab.config import (
     compose,
@@ -380,8 +381,39 @@ def test_runs_that_share_text_and_tokenizer_share_a_store() -> None:
     assert key("tokenizer=bpe") != key() != key("data.validation_share=0.2")
 
 
+def test_a_corpus_is_named_by_its_text_not_by_its_place(tmp_path: Path) -> None:
+    def run_of(place: str, text: str, *words: str) -> str:
+        (tmp_path / place).mkdir(exist_ok=True)
+        (tmp_path / place / "a.txt").write_text(text)
+        return config_hash(compose([PRECISION, "data=text", f"data.files={tmp_path / place}/a.txt", *words]))
+
+    first = run_of("one", "Some text.\n\nMore of it.\n")
+    assert run_of("copy", "Some text.\n\nMore of it.\n") == first
+    assert run_of("one", "Some text.\n\nLess of it.\n") != first
+    assert run_of("copy", "Some text.\n\nMore of it.\n", "data.validation_share=0.2") != first
+    with pytest.raises(UserError, match="no such file"):
+        config_hash(compose([PRECISION, "data=text", f"data.files={tmp_path}/nothing.txt"]))
+
+
+def test_a_given_tokenizer_is_named_by_what_it_says_not_by_its_place(tmp_path: Path) -> None:
+    def run_of(place: str, *tokens: str, names: str = "{}") -> str:
+        vocabulary = {token: number for number, token in enumerate(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *tokens))}
+        (tmp_path / place).mkdir(exist_ok=True)
+        Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]")).save(str(tmp_path / place / "tokenizer.json"))
+        (tmp_path / place / "special_tokens_map.json").write_text(names)
+        return config_hash(compose([PRECISION, "tokenizer=pretrained", f"tokenizer.path={tmp_path / place}"]))
+
+    first = run_of("one", "a", "b")
+    assert run_of("copy", "a", "b") == first
+    assert run_of("one", "a", "c") != first
+    assert run_of("one", "a", "b", names='{"sep_token": "b"}') != first
+    with pytest.raises(UserError, match=r"no tokenizer\.json"):
+        config_hash(compose([PRECISION, "tokenizer=pretrained", f"tokenizer.path={tmp_path / 'nowhere'}"]))
+
+
 def cell(words: Sequence[str] = (), task: str = "cola", seed: int = 0) -> str:
-    return evaluation_key(compose([PRECISION, "evaluation.tasks=[cola,rte]", *words]), task, seed)
+    config = compose([PRECISION, "evaluation.tasks=[cola,rte]", *words])
+    return evaluation_key(config_hash(config), config, task, seed)
 
 
 def test_a_cell_is_named_by_run_task_protocol_and_seed() -> None:

@@ -20,7 +20,7 @@ from mlm_lab.evaluation import summary
 from mlm_lab.evaluation.cells import STARTS, EncodedTask, fingerprint_of, limit_examples, read_cell, run_cell
 from mlm_lab.evaluation.tasks import glue
 from mlm_lab.ranks import is_main_process
-from mlm_lab.run_config import evaluation_key
+from mlm_lab.run_config import config_hash, evaluation_key
 from mlm_lab.training.allocator import keep_large_blocks
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ class Cells:
 
     def __init__(self, config: RunConfig, folder: RunFolder):
         self.config, self.folder, self.source = config, folder, source_of(config)
+        self.run_hash = config_hash(config)
         self.weights = folder.path if self.source is config else Path(config.pretrained).expanduser()
         self._encoders: dict[str, torch.nn.Module] = {}
         self._tokenizer: LoadedTokenizer | None = None
@@ -113,7 +114,7 @@ class Cells:
         return summary.summarise(by_start["pretrained"], by_start.get("floor", {}), task.baselines(data))
 
     def _place(self, task: Task, seed: int) -> Path:
-        return self.folder.evaluation_folder(task.name, seed, evaluation_key(self.config, task.name, seed))
+        return self.folder.evaluation_folder(task.name, seed, evaluation_key(self.run_hash, self.config, task.name, seed))
 
     def _run(self, encoded: EncodedTask, start: str, seed: int, place: Path) -> dict:
         encoder = self.encoder(start)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,6 +25,11 @@ class Pretrained:
 
     def __post_init__(self) -> None:
         require(("num_sentinels", self.num_sentinels, self.num_sentinels >= 0, "0 or more"))
+
+    def fingerprint(self) -> str:
+        """Digest of what the files say: the tokenizer with its sentinels, and which token is which. Raises UserError as `load` does."""
+        loaded = self.load()
+        return hashlib.sha256(json.dumps([loaded.fingerprint, loaded.names], sort_keys=True).encode()).hexdigest()
 
     def load(self) -> LoadedTokenizer:
         """Raises UserError: no such file, or a special token that is needed is missing."""
