@@ -127,7 +127,7 @@ def encode_words(examples: Sequence[TaggedExample], label_names: Sequence[str], 
             tokens = np.array([i for sentence in encoded for word in sentence for i in word], dtype=np.int64)
             starts = np.cumsum([0, *(sum(map(len, sentence)) for sentence in encoded)])  # of its sentences, and its end
         lengths = np.array([len(word) for word in encoded[example.place]])
-        own, size = starts[example.place], lengths.sum()
+        own, size = int(starts[example.place]), int(lengths.sum())
         first = _window_start(own, size, len(tokens), room)
         row = tokens[first : first + room]
         places = own - first + np.cumsum(lengths) - lengths
