@@ -164,12 +164,15 @@ def _by_content(part: Any) -> dict:
 
 
 def evaluation_key(run_hash: str, config: RunConfig, task: str, seed: int) -> str:
-    """64 hexadecimal digits of what determines a cell: the run (its config_hash), the task, the protocol, the fine-tuning seed."""
+    """64 hexadecimal digits of what determines a cell: the run (its config_hash), the task, the protocol, the fine-tuning seed.
+
+    seeds.finetune, the first of the seeds, only counts where it draws the examples (train_limit): the cell's own seed is what it is.
+    """
     values = to_dict(config)
     protocol = {name: value for name, value in values["evaluation"].items() if name not in EVALUATION_LEFT_OUT}
     own_file = values["evaluation"].get("files", {}).get(task)
-    first = values["seeds"]["finetune"]
-    return _digest([run_hash, values["task"][task], protocol, own_file, first, seed])
+    drawn_with = None if config.evaluation.train_limit is None else config.seeds.finetune
+    return _digest([run_hash, config.evaluation.code_version, values["task"][task], protocol, own_file, drawn_with, seed])
 
 
 def _origin(folder: str | None) -> str | None:

@@ -417,11 +417,24 @@ def cell(words: Sequence[str] = (), task: str = "cola", seed: int = 0) -> str:
 
 
 def test_a_cell_is_named_by_run_task_protocol_and_seed() -> None:
-    others = [cell(["seed=1"]), cell(["task.cola.epochs=2"]), cell(["evaluation.epochs=7"]), cell(["seeds.finetune=1"])]
-    others += [cell(task="rte"), cell(seed=1)]
-    assert len({cell(), *others}) == 7
-    for same in ["evaluation.seeds=9", "evaluation.tasks=[cola]", "task.rte.epochs=2", "evaluation.data_dir=x", "study=x"]:
+    others = [cell(["seed=1"]), cell(["task.cola.epochs=2"]), cell(["evaluation.epochs=7"]), cell(task="rte"), cell(seed=1)]
+    others += [cell(["evaluation.train_limit=9"]), cell(["evaluation.train_limit=9", "seeds.finetune=1"])]
+    assert len({cell(), *others}) == 8
+    for same in [
+        "seeds.finetune=1",
+        "evaluation.seeds=9",
+        "evaluation.tasks=[cola]",
+        "task.rte.epochs=2",
+        "evaluation.data_dir=x",
+        "study=x",
+    ]:
         assert cell([same]) == cell()
+
+
+def test_another_code_version_of_the_fine_tuning_is_another_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, run = cell(), hashed()
+    monkeypatch.setattr("mlm_lab.evaluation.settings.Evaluation.code_version", 99)
+    assert cell() != before and config_hash(compose([PRECISION])) == run
 
 
 def test_values_can_be_changed_between_composing_and_instantiating() -> None:

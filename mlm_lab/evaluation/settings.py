@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from mlm_lab.errors import require
 
@@ -12,6 +13,9 @@ POOLINGS = ("mean", "cls")
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """Fine-tuning and what it is run on. A task's own `epochs`, `steps`, `learning_rate`, `batch_size`, `max_length` go before these."""
+
+    code_version: ClassVar[int] = 1
+    """Raised when the same settings and examples come to mean other numbers (encoding, batches, head, recipe, scores): cells run again."""
 
     tasks: tuple[str, ...]
     """Which tasks to run: names of conf/task/, or of `files`."""

@@ -108,6 +108,14 @@ def test_only_missing_cells_run(run, trained, files, tmp_path):
     assert folder.read_summary()["evaluation"]["sst2"]["accuracy"]["values"][:2] == first["sst2"]["accuracy"]["values"]
 
 
+def test_cells_of_overlapping_seeds_are_shared(run, trained, files, tmp_path):
+    _, folder = run
+    evaluate.run(make_config(tmp_path, files), folder)
+    trained.clear()
+    evaluate.run(make_config(tmp_path, files, "seeds.finetune=1"), folder)
+    assert [title.rpartition(", ")[2] for title in trained] == ["seed 2", "seed 2"]
+
+
 def test_another_protocol_or_other_examples_are_other_cells(run, trained, files, tmp_path):
     config, folder = run
     evaluate.run(config, folder)
