@@ -10,7 +10,7 @@
 
 summary.json, written whole by each update (a reader sees the old one or the new one, never a part); a number that is not finite is null:
 
-    status                 running, finished, failed or interrupted; error: the message of a failed run
+    status                 running, finished, failed or interrupted; error: what stopped the last start, null if nothing did
     study, tags            as configured
     config_hash            64 hexadecimal digits; weights_sha256 of the encoder and heads after the last step
     budget_steps           the budget in optimiser steps; frozen at the first start

@@ -23,7 +23,7 @@ def run(config: RunConfig) -> dict:
 
     Raises:
         UserError: input that is missing or wrong. What can be seen beforehand is refused before anything is written; a run that had not
-            got as far as a checkpoint leaves no folder.
+            got as far as training leaves no folder. A run whose weights are whole keeps its status, with the error beside it.
         Interrupted, KeyboardInterrupt: stopped on request; the same config resumes.
     """
     stages = [importlib.import_module(f"mlm_lab.stages.{name}") for name in config.stages]
@@ -37,7 +37,7 @@ def run(config: RunConfig) -> dict:
             try:
                 _go_through(stages, config, folder, run_hash)
             except UserError:
-                if is_new and not folder.checkpoints.exists():
+                if is_new and not (folder.checkpoints.exists() or folder.metrics_csv.exists()):
                     shutil.rmtree(folder.path, ignore_errors=True)  # while it is claimed: it is nobody else's
                 raise
     except UserError:
@@ -70,7 +70,18 @@ def _go_through(stages: list[ModuleType], config: RunConfig, folder: RunFolder, 
         folder.update_summary(status="interrupted")
         raise
     except BaseException as error:
-        folder.update_summary(status="failed", error=f"{type(error).__name__}: {error}")
+        status = _status_after_mistake(folder, summary.get("status")) if isinstance(error, UserError) else "failed"
+        folder.update_summary(status=status, error=f"{type(error).__name__}: {error}")
         raise
     folder.update_summary(status="finished")
     say(f"\nrun folder: {folder.path}")
+
+
+def _status_after_mistake(folder: RunFolder, before: str | None) -> str:
+    """A mistake in what comes after pretraining (a task's file, say) takes nothing from weights that are whole: the status stays as it was,
+    and is "interrupted" where the run had not got to its end yet."""
+    from mlm_lab.training.weights import are_whole
+
+    if not are_whole(folder):
+        return "failed"
+    return "interrupted" if before in (None, "running") else before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -269,6 +270,42 @@ def test_a_mistake_after_a_checkpoint_leaves_the_run_to_be_resumed(empty_folder:
     pretrain = sys.modules["mlm_lab.stages.pretrain"]
     fail = pretrain.run
     pretrain.run = lambda config, folder: (folder.checkpoints.mkdir(), fail(config, folder))
+    assert __main__.main(RUN) == 2
+    assert summaries(empty_folder)[0]["status"] == "failed"
+
+
+def test_a_run_that_diverged_stays_on_record(empty_folder: Path, stages: Stages) -> None:
+    """traps.md 33: its rows are there to look at, though it never got to a checkpoint."""
+    stages.failure = UserError("the loss is not finite")
+    pretrain = sys.modules["mlm_lab.stages.pretrain"]
+    fail = pretrain.run
+    pretrain.run = lambda config, folder: (folder.write_text("metrics.csv", "step,train/loss\n1,nan\n"), fail(config, folder))
+    assert __main__.main(RUN) == 2
+    (summary,) = summaries(empty_folder)
+    assert (summary["status"], summary["error"]) == ("failed", "UserError: the loss is not finite")
+
+
+@pytest.mark.parametrize("before", ["finished", "interrupted"])
+def test_a_mistake_after_pretraining_takes_nothing_from_the_weights(before: str, empty_folder: Path, stages: Stages) -> None:
+    def evaluate(config: object, folder: RunFolder) -> None:
+        raise UserError("task rte: a label that the task does not know")
+
+    def pretrain(config: object, folder: RunFolder) -> None:
+        folder.checkpoints.mkdir(exist_ok=True)
+        (folder.path / "weights.safetensors").write_bytes(b"weights")
+        folder.update_summary(weights_sha256=hashlib.sha256(b"weights").hexdigest())
+
+    sys.modules["mlm_lab.stages.pretrain"].run = pretrain
+    if before == "finished":
+        assert __main__.main(RUN) == 0
+    sys.modules["mlm_lab.stages.evaluate"].run = evaluate
+    for _ in range(2):
+        assert __main__.main(RUN) == 2
+        (summary,) = summaries(empty_folder)
+        assert summary["status"] == before and "a label that the task does not know" in summary["error"]
+    (folder,) = empty_folder.glob("out/*")
+    (folder / "weights.safetensors").write_bytes(b"damaged")
+    sys.modules["mlm_lab.stages.pretrain"].run = evaluate
     assert __main__.main(RUN) == 2
     assert summaries(empty_folder)[0]["status"] == "failed"
 

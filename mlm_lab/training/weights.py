@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import torch
 
     from mlm_lab.run_config import RunConfig
+    from mlm_lab.run_folder import RunFolder
 
 WEIGHTS = "weights.safetensors"
 
@@ -50,6 +51,12 @@ def save_weights(module: torch.nn.Module, folder: Path) -> str:
     finally:
         temporary.unlink(missing_ok=True)
     return digest
+
+
+def are_whole(folder: RunFolder) -> bool:
+    """Whether the run's weights are there, as its summary names them: pretraining is over."""
+    expected, weights = folder.read_summary().get("weights_sha256"), folder.path / WEIGHTS
+    return expected is not None and weights.exists() and file_sha256(weights) == expected
 
 
 def load_module(folder: Path, config: RunConfig, vocabulary: Vocabulary) -> ObjectiveModule:
