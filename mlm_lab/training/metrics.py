@@ -58,7 +58,8 @@ def _exact(device: torch.device) -> torch.dtype:
 
 def averages(fetched: Mapping[str, tuple[float, float]], weights: Mapping[str, float]) -> dict[str, float]:
     """Means of what a meter fetched: `loss` (weighted, each loss over its own targets), `perplexity`, each loss where there are several,
-    and the metrics. Perplexity is the exponential of the first loss's sum over its count, once, never a mean of perplexities.
+    and the metrics. A loss without any target is 0 (traps.md 4); a metric without any is left out: 0 would be a number that nobody measured
+    (traps.md 33). Perplexity is the exponential of the first loss's sum over its count, once, never a mean of perplexities.
 
     fetched: losses under "loss:<name>", metrics under their own names. weights: of the losses; the first predicts tokens.
     """
@@ -68,14 +69,15 @@ def averages(fetched: Mapping[str, tuple[float, float]], weights: Mapping[str, f
         values |= {f"{name}_loss": value for name, value in losses.items()}
     else:  # a module that also reports its only loss as a metric says nothing new
         fetched = {name: pair for name, pair in fetched.items() if name != f"{next(iter(weights))}_loss"}
-    values |= {name: _mean(*pair) for name, pair in fetched.items() if not name.startswith("loss:")}
-    first = next(iter(losses.values()))
-    values["perplexity"] = math.exp(first) if first < 700 else math.inf
+    values |= {name: total / count for name, (total, count) in fetched.items() if count and not name.startswith("loss:")}
+    first = next(iter(weights))
+    if fetched[f"loss:{first}"][1]:
+        values["perplexity"] = math.exp(losses[first]) if losses[first] < 700 else math.inf
     return values
 
 
 def _mean(total: float, count: float) -> float:
-    """0 where there was no target: it says nothing, and it must not turn a column into NaN."""
+    """0 where there was no target: it must not turn a column into NaN."""
     return total / max(count, 1.0)
 
 
