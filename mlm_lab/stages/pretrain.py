@@ -16,7 +16,7 @@ from mlm_lab.errors import Interrupted, UserError
 from mlm_lab.ranks import is_main_process
 from mlm_lab.run_config import to_dict
 from mlm_lab.stages.prepare import Prepared, prepare
-from mlm_lab.training.weights import WEIGHTS, file_sha256, load_weights, save_weights, weights_file
+from mlm_lab.training.weights import are_whole, load_weights, save_weights, weights_file
 
 if TYPE_CHECKING:
     from mlm_lab.run_config import RunConfig
@@ -47,7 +47,7 @@ def run(config: RunConfig, folder: RunFolder) -> None:
     """
     from mlm_lab.training.display import show_result
 
-    if is_finished(folder):
+    if are_whole(folder):
         console.say("pretraining is finished")
         show_result(folder.read_summary(), samples=[])
         return
@@ -68,12 +68,6 @@ def run(config: RunConfig, folder: RunFolder) -> None:
     draw_loss_curve(folder.metrics_csv, folder.read_summary(), folder.path / FIGURE)
     show_result(folder.read_summary(), fill_mask_samples(module.module, module.course.validation, tokenizer, SAMPLES))
     console.say(f"loss curve beside the unigram's: {folder.path / FIGURE}")
-
-
-def is_finished(folder: RunFolder) -> bool:
-    """Whether the run's weights are there, whole."""
-    expected, weights = folder.read_summary().get("weights_sha256"), folder.path / WEIGHTS
-    return expected is not None and weights.exists() and file_sha256(weights) == expected
 
 
 def fit(config: RunConfig, folder: RunFolder, prepared: Prepared) -> tuple[Pretraining, Recorder, Checkpoints]:
@@ -99,7 +93,7 @@ def fit(config: RunConfig, folder: RunFolder, prepared: Prepared) -> tuple[Pretr
     trainer = config.trainer.build(
         folder=folder.path,
         loggers=config.logger.build(folder, to_dict(config)) if is_main_process() else [],
-        callbacks=[Announcement(folder), recorder, checkpoints],
+        callbacks=[recorder, checkpoints, Announcement(folder)],  # a resumed run is restored before it is announced
     )
     if config.batch_size < trainer.world_size:
         raise UserError(

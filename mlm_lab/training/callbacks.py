@@ -36,7 +36,10 @@ TOTALS = ("positions", "supervised_positions", "corpus_tokens", "dropped_slots")
 
 
 class Announcement(lightning.Callback):
-    """Says what is about to run, and freezes the budget's steps in the run folder."""
+    """Says what is about to run, and freezes the budget's steps in the run folder.
+
+    Stands behind Checkpoints: how many threads compute, and how many steps are left, is known when a resumed run is restored.
+    """
 
     def __init__(self, folder: RunFolder):
         self.folder = folder
@@ -45,7 +48,7 @@ class Announcement(lightning.Callback):
         self.folder.update_summary(budget_steps=module.total_steps)
         seconds = module.seconds_per_step(PREDICTION_SECONDS)  # every rank measures, since they share the machine
         precision, device = trainer.precision, trainer.strategy.root_device.type
-        show_course(module.course, module.total_steps, precision, f"{trainer.world_size} x {device}", seconds)
+        show_course(module.course, module.total_steps, precision, f"{trainer.world_size} x {device}", seconds, done=module.step)
 
 
 class Recorder(lightning.Callback):

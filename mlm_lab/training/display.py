@@ -12,8 +12,8 @@ from mlm_lab.training.course import Course
 from mlm_lab.training.samples import Sample
 
 
-def show_course(course: Course, steps: int, precision: str, device: str, seconds_per_step: float) -> None:
-    """The run in a few lines, before its first step."""
+def show_course(course: Course, steps: int, precision: str, device: str, seconds_per_step: float, done: int = 0) -> None:
+    """The run in a few lines, before its first step. done: steps of an earlier start."""
     config = course.config
     length = f"{config.max_length} tokens"
     rows = {
@@ -25,7 +25,8 @@ def show_course(course: Course, steps: int, precision: str, device: str, seconds
         f"{steps * course.flops_per_step.total:.3g} FLOPs",
         "hardware": f"{device}, precision {precision}{' (auto)' if config.trainer.precision == 'auto' else ''}"
         + (f", threads {torch.get_num_threads()}" if device.endswith("cpu") else ""),
-        "time": f"about {duration(steps * seconds_per_step)} ({seconds_per_step:.3g} s a step)",
+        "time": f"about {duration((steps - done) * seconds_per_step)} ({seconds_per_step:.3g} s a step"
+        + (f", {steps - done:,} steps are left)" if done else ")"),
     }
     heading("Pretraining")
     width = max(map(len, rows))

@@ -142,6 +142,34 @@ def test_an_interrupted_run_says_with_which_code_and_resumes(words, tmp_path, mo
     assert run(words, tmp_path / "parts")["weights_sha256"] == whole["weights_sha256"]
 
 
+def test_a_resumed_run_announces_the_threads_and_the_time_that_it_has(words, tmp_path, monkeypatch, capsys):
+    import torch
+
+    from mlm_lab.training.module import Pretraining
+
+    threads = torch.get_num_threads()
+    step = Pretraining.training_step
+
+    def stop_at_two(self, batch, batch_idx):
+        if self.step == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        step(self, batch, batch_idx)
+
+    try:
+        torch.set_num_threads(2)
+        with monkeypatch.context() as changed, pytest.raises(Interrupted):
+            changed.setattr(Pretraining, "training_step", stop_at_two)
+            run(words, tmp_path)
+        torch.set_num_threads(1)
+        capsys.readouterr()
+        monkeypatch.setattr(Pretraining, "seconds_per_step", lambda self, enough: float(torch.get_num_threads()))
+        run(words, tmp_path)
+    finally:
+        torch.set_num_threads(threads)
+    shown = capsys.readouterr().out
+    assert "threads 2" in shown and "(2 s a step, 9 steps are left)" in shown
+
+
 def test_another_text_than_the_checkpoint_is_refused(words, corpus, tmp_path):
     """traps 25: numbers of different tokenizers or texts must not meet in one run."""
     run([*words, "budget.steps=2"], tmp_path)
