@@ -38,7 +38,9 @@ class Encoder:
     tie_output: bool
     """Whether the projection to the vocabulary is the matrix of the token embeddings (BERT), or one of its own."""
     activation: str
-    """gelu: one up-projection (BERT); geglu: GELU of one half times the other (Shazeer 2020)."""
+    """gelu: one up-projection (BERT); geglu: GELU of one half times the other (Shazeer 2020); relu: as gelu (T5)."""
+    norm: str
+    """layer: LayerNorm (Ba et al. 2016); rms: divided by the root mean square, without a mean or a bias (Zhang and Sennrich 2019, T5)."""
     norm_position: str
     """post: after each residual sum (BERT); pre: before each block."""
     embedding_norm: bool
@@ -46,7 +48,7 @@ class Encoder:
     final_norm: bool
     """Whether the last layer's output is normalised (pre-norm models)."""
     norm_eps: float
-    """Added to the variance in each LayerNorm."""
+    """Added to the variance in each norm."""
     bias: bool
     """Whether linear layers and norms have biases (the bias of the vocabulary projection is always there)."""
     positions: str
@@ -86,7 +88,8 @@ class Encoder:
             ("num_heads", self.num_heads, self.num_heads >= 1 and self.hidden_size % self.num_heads == 0, "a divisor of hidden_size"),
             ("intermediate_size", self.intermediate_size, self.intermediate_size >= 1, "at least 1"),
             ("embedding_size", self.embedding_size, self.embedding_size is None or self.embedding_size >= 1, "at least 1, or null"),
-            ("activation", self.activation, self.activation in ("gelu", "geglu"), "gelu or geglu"),
+            ("activation", self.activation, self.activation in ("gelu", "geglu", "relu"), "gelu, geglu or relu"),
+            ("norm", self.norm, self.norm in ("layer", "rms"), "layer or rms"),
             ("norm_position", self.norm_position, self.norm_position in ("pre", "post"), "pre or post"),
             ("norm_eps", self.norm_eps, self.norm_eps > 0, "above 0"),
             ("positions", self.positions, self.positions in ("learned", "rotary", "none"), "learned, rotary or none"),

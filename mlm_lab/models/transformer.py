@@ -25,17 +25,20 @@ from mlm_lab.models.encoder_config import Encoder
 from mlm_lab.models.relative_bias import RelativeBias
 
 
-def layer_norm(config: Encoder, width: int | None = None) -> nn.LayerNorm:
+def layer_norm(config: Encoder, width: int | None = None) -> nn.LayerNorm | nn.RMSNorm:
     """The norm that the whole model uses, of width hidden_size unless another is given."""
+    if config.norm == "rms":
+        return nn.RMSNorm(width or config.hidden_size, eps=config.norm_eps)
     return nn.LayerNorm(width or config.hidden_size, eps=config.norm_eps, bias=config.bias)
 
 
 class FeedForward(nn.Module):
-    """D -> intermediate -> D, with GELU or GeGLU between."""
+    """D -> intermediate -> D, with GELU, GeGLU or ReLU between."""
 
     def __init__(self, config: Encoder):
         super().__init__()
         self.gated = config.activation == "geglu"
+        self.activation = F.relu if config.activation == "relu" else F.gelu
         self.up = nn.Linear(config.hidden_size, config.intermediate_size * (2 if self.gated else 1), bias=config.bias)
         self.down = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.bias)
 
@@ -43,8 +46,8 @@ class FeedForward(nn.Module):
         up = self.up(x)
         if self.gated:
             activated, gate = up.chunk(2, dim=-1)
-            return self.down(F.gelu(activated) * gate)
-        return self.down(F.gelu(up))
+            return self.down(self.activation(activated) * gate)
+        return self.down(self.activation(up))
 
 
 class Layer(nn.Module):
@@ -95,6 +98,10 @@ class TransformerEncoder(nn.Module):
     embeddings: another encoder's, which this one then shares; of the same embedding_width. None: its own.
     """
 
+    layer_class: type[Layer] = Layer
+    bidirectional_bias = True
+    """Whether half of the relative bias's buckets are for what comes after a token."""
+
     def __init__(self, config: Encoder, vocabulary_rows: int, *, causal: bool = False, embeddings: Embeddings | None = None):
         super().__init__()
         self.config, self.causal = config, causal
@@ -105,8 +112,11 @@ class TransformerEncoder(nn.Module):
         self.relative_bias = None
         if config.relative_bias != "none":
             neighbours = config.relative_bias == "neighbours"
-            self.relative_bias = RelativeBias(config.num_heads, config.relative_buckets, config.relative_max_distance, neighbours)
-        self.layers = nn.ModuleList(Layer(config, first=index == 0) for index in range(1 if config.share_layers else config.num_layers))
+            buckets = config.relative_buckets, config.relative_max_distance
+            self.relative_bias = RelativeBias(config.num_heads, *buckets, neighbours, self.bidirectional_bias)
+        self.layers = nn.ModuleList(
+            self.layer_class(config, first=index == 0) for index in range(1 if config.share_layers else config.num_layers)
+        )
         self.final_norm = layer_norm(config) if config.final_norm else nn.Identity()
         for part in self.children():
             if part is not embeddings:

@@ -40,6 +40,7 @@ def encoder_config() -> Encoder:
         embedding_size=None,
         tie_output=True,
         activation="gelu",
+        norm="layer",
         norm_position="post",
         embedding_norm=True,
         final_norm=False,

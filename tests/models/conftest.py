@@ -16,6 +16,7 @@ BERT = {
     "embedding_size": None,
     "tie_output": True,
     "activation": "gelu",
+    "norm": "layer",
     "norm_position": "post",
     "embedding_norm": True,
     "final_norm": False,
