@@ -37,6 +37,10 @@ class MaskedLM(nn.Module):
 
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Output:
         hidden = self.encoder(batch["input_ids"], batch["attention_mask"], batch.get("position_ids"), batch.get("token_type_ids"))
+        return self.masked_tokens(hidden, batch)
+
+    def masked_tokens(self, hidden: torch.Tensor, batch: Mapping[str, torch.Tensor]) -> Output:
+        """Loss and metrics from the encoder's output (B, L, D)."""
         positions, labels = self._slots(batch["label_positions"], batch["labels"], hidden.shape[1])
         logits = self.head(hidden.flatten(0, 1).index_select(0, positions), self.encoder.embedding_weight).float()  # (N, V)
         loss = F.cross_entropy(logits, labels, ignore_index=IGNORE_INDEX, reduction="sum")
