@@ -60,14 +60,15 @@ def averages(fetched: Mapping[str, tuple[float, float]], weights: Mapping[str, f
     """Means of what a meter fetched: `loss` (weighted, each loss over its own targets), `perplexity`, each loss where there are several,
     and the metrics. Perplexity is the exponential of the first loss's sum over its count, once, never a mean of perplexities.
 
-    fetched: losses under "loss:<name>", metrics under their own names. weights: of the losses; the first predicts tokens.
+    fetched: losses under "loss:<name>", metrics under their own names. weights: of the losses; the first predicts tokens. A loss that was not
+    fetched (a probe may have fewer than training) is left out.
     """
-    losses = {name: _mean(*fetched[f"loss:{name}"]) for name in weights}
+    losses = {name: _mean(*fetched[f"loss:{name}"]) for name in weights if f"loss:{name}" in fetched}
     values = {"loss": sum(weights[name] * value for name, value in losses.items())}
     if len(losses) > 1:
         values |= {f"{name}_loss": value for name, value in losses.items()}
     else:  # a module that also reports its only loss as a metric says nothing new
-        fetched = {name: pair for name, pair in fetched.items() if name != f"{next(iter(weights))}_loss"}
+        fetched = {name: pair for name, pair in fetched.items() if name != f"{next(iter(losses))}_loss"}
     values |= {name: _mean(*pair) for name, pair in fetched.items() if not name.startswith("loss:")}
     first = next(iter(losses.values()))
     values["perplexity"] = math.exp(first) if first < 700 else math.inf

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import yaml
 
 from mlm_lab.corruption.draws import Draws
@@ -110,9 +111,10 @@ def test_plans_and_objectives_travel_to_worker_processes(objective: Any) -> None
 
 
 def test_probes_are_objectives_that_the_same_module_takes(objective: Any) -> None:
-    probes = objective.probes()
-    fills_masks = hasattr(objective.build(encoder_config(), VOCABULARY), "predict")
-    assert ("mlm_15" in probes) == fills_masks
+    probes, module = objective.probes(), objective.build(encoder_config(), VOCABULARY)
+    assert any(name.startswith("mlm_15") for name in probes) == hasattr(module, "predict")
     for probe in probes.values():
-        batch = make(probe, [0, 1, 2])
-        assert (batch["labels"] != IGNORE_INDEX).any()
+        batch = {name: torch.from_numpy(array) for name, array in make(probe, [0, 1, 2]).items()}
+        counts, output = module.target_counts(batch), module(batch)
+        assert counts.keys() == output.losses.keys() <= module.loss_weights.keys()
+        assert counts[next(iter(module.loss_weights))] > 0, "the first loss predicts tokens"
