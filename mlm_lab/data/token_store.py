@@ -211,6 +211,13 @@ class TokenStore:
             counts += np.bincount(tokens[start : start + COUNTED_AT_A_TIME], minlength=rows)
         return counts
 
+    @cached_property
+    def collocation_starts(self) -> np.ndarray:
+        """(T,) bool: first token of each collocation and of each word outside of them (`data.collocations`)."""
+        from mlm_lab.data.collocations import collocation_starts
+
+        return collocation_starts(self)
+
 
 def token_dtype(vocabulary: Vocabulary) -> type[np.unsignedinteger]:
     """uint16 where every id fits, else uint32."""
