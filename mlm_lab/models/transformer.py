@@ -99,8 +99,6 @@ class TransformerEncoder(nn.Module):
     """
 
     layer_class: type[Layer] = Layer
-    bidirectional_bias = True
-    """Whether half of the relative bias's buckets are for what comes after a token."""
 
     def __init__(self, config: Encoder, vocabulary_rows: int, *, causal: bool = False, embeddings: Embeddings | None = None):
         super().__init__()
@@ -113,7 +111,7 @@ class TransformerEncoder(nn.Module):
         if config.relative_bias != "none":
             neighbours = config.relative_bias == "neighbours"
             buckets = config.relative_buckets, config.relative_max_distance
-            self.relative_bias = RelativeBias(config.num_heads, *buckets, neighbours, self.bidirectional_bias)
+            self.relative_bias = RelativeBias(config.num_heads, *buckets, neighbours, bidirectional=not causal)
         self.layers = nn.ModuleList(
             self.layer_class(config, first=index == 0) for index in range(1 if config.share_layers else config.num_layers)
         )
@@ -157,13 +155,19 @@ class TransformerEncoder(nn.Module):
         self.config.check_length(input_ids.shape[1])
         if position_ids is None:
             position_ids = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
-        x = self.embedding_projection(self.embeddings(input_ids, position_ids, token_type_ids))
+        x = self.embed(input_ids, position_ids, token_type_ids)
         hidden_states = [x]
         for index, context in enumerate(self.attention_contexts(attention_mask, position_ids)):
             x = self.layers[index % len(self.layers)](x, context)
             hidden_states.append(x)
         hidden_states[-1] = self.final_norm(x)
         return hidden_states if output_hidden_states else hidden_states[-1]
+
+    def embed(self, input_ids: torch.Tensor, position_ids: torch.Tensor, token_type_ids: torch.Tensor | None) -> torch.Tensor:
+        """(B, L) each -> (B, L, D): what the first layer takes."""
+        embedded = self.embeddings(input_ids, position_ids, token_type_ids)  # (B, L, E)
+        # Autocast would leave the projection's result, and with pre-norm the whole residual stream, in half precision.
+        return self.embedding_projection(embedded).to(embedded.dtype)
 
     def attention_contexts(self, attention_mask: torch.Tensor, position_ids: torch.Tensor) -> list[AttentionContext]:
         """What each layer attends with, from (B, L) masks and positions: made once for the global layers and once for the local ones."""

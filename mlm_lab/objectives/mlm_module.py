@@ -70,6 +70,5 @@ class MaskedLM(nn.Module):
     def flops(self, batch: Mapping[str, torch.Tensor]) -> Flops:
         """Of all slots, used or not: a function of the shapes alone."""
         batch_size, length = batch["input_ids"].shape
-        slots, width = batch["labels"].numel(), self.encoder.hidden_size
-        projection = 2.0 * slots * width * self.head.bias.numel()
-        return Flops(self.encoder.flops(batch_size, length) + 2.0 * slots * width * width + projection, projection)
+        head = self.head.flops(batch["labels"].numel())
+        return Flops(self.encoder.flops(batch_size, length) + head.total, head.head)

@@ -46,7 +46,9 @@ MODERN = BERT | {
     "type_vocab_size": 0,
 }
 RELATIVE = BERT | {"positions": "none", "relative_bias": "neighbours"}
-RECIPES = {"bert": BERT, "modern": MODERN, "relative": RELATIVE}
+ALBERT = BERT | {"share_layers": True, "embedding_size": 16}
+LOCAL = MODERN | {"local_window": 6, "global_every": 2, "local_rotary_base": 100.0}
+RECIPES = {"bert": BERT, "modern": MODERN, "relative": RELATIVE, "albert": ALBERT, "local": LOCAL}
 
 
 def encoder_config(recipe: str = "bert", **changes: object) -> Encoder:
