@@ -36,8 +36,8 @@ def frequency_bins(counts: np.ndarray) -> np.ndarray:
     return bins
 
 
-def count_by_frequency(input_ids: np.ndarray, chosen: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """(B, FREQUENCY_BINS) int64: the chosen tokens of each row in each bin. input_ids (B, L), chosen (B, L) bool."""
+def count_by_frequency(input_ids: np.ndarray, chosen: np.ndarray, bins: np.ndarray) -> np.ndarray:
+    """(B, FREQUENCY_BINS) int64: the chosen tokens of each row in each bin. input_ids (B, L), chosen (B, L) bool, bins (V,)."""
     rows, columns = np.nonzero(chosen)
-    cells = rows * FREQUENCY_BINS + frequency_bins(counts)[input_ids[rows, columns]]
+    cells = rows * FREQUENCY_BINS + bins[input_ids[rows, columns]]
     return np.bincount(cells, minlength=len(chosen) * FREQUENCY_BINS).reshape(len(chosen), FREQUENCY_BINS)

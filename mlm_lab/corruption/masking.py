@@ -24,7 +24,7 @@ from mlm_lab.corruption.counts import draw_budgets, script_budgets
 from mlm_lab.corruption.draws import Draws
 from mlm_lab.corruption.maskable_text import MaskableText
 from mlm_lab.corruption.replacement import draw_replacements
-from mlm_lab.types import IGNORE_INDEX, Vocabulary
+from mlm_lab.types import IGNORE_INDEX, Batch, Vocabulary
 
 if TYPE_CHECKING:
     from mlm_lab.corruption.recipe import MaskingRecipe
@@ -48,6 +48,18 @@ class Masked(NamedTuple):
     label_kinds: np.ndarray  # (B, S) int8: 1 mask, 2 random, 3 kept; 0 in unused slots
     dropped: np.ndarray  # (B,) int64: tokens that were to carry loss but found no slot
     selected: np.ndarray  # (B, L) bool: all that were drawn for corruption, whether they carry loss or not
+    selected_by_frequency: np.ndarray | None = None  # (B, F) int64: how many of them in each frequency bin, where the recipe weighs them
+
+    def as_batch(self) -> Batch:
+        """What a batch holds of it, under the names of `types.Batch`."""
+        batch = {
+            "input_ids": self.input_ids,
+            "label_positions": self.label_positions,
+            "labels": self.labels,
+            "label_kinds": self.label_kinds,
+            "dropped_slots": self.dropped,
+        }
+        return batch if self.selected_by_frequency is None else batch | {"selected_by_frequency": self.selected_by_frequency}
 
 
 def unit_names() -> tuple[str, ...]:

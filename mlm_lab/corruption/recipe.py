@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mlm_lab.corruption.counts import MASK_COUNTS, slot_capacity
-from mlm_lab.corruption.frequency import frequency_weights
+from mlm_lab.corruption.frequency import count_by_frequency, frequency_weights
 from mlm_lab.corruption.masking import Masked, find_unit, mask_tokens, unit_names
 from mlm_lab.corruption.replacement import REPLACE_UNITS
 from mlm_lab.corruption.schedules import MASK_SCHEDULES, scheduled_ratios
@@ -147,7 +147,7 @@ class MaskingRecipe:
         """
         epoch = keys.epoch if self.duplicates is None else keys.epoch % self.duplicates
         last = self.mask_ratio if self.final_mask_ratio is None else self.final_mask_ratio
-        return mask_tokens(
+        masked = mask_tokens(
             input_ids,
             special,
             find_unit(self.unit).starts(store)[source],
@@ -160,6 +160,9 @@ class MaskingRecipe:
             ratios=scheduled_ratios(self.mask_schedule, self.mask_ratio, last, draws, keys.position, epoch, keys.index),
             weights=frequency_weights(store.token_counts, self.frequency_exponent)[input_ids] if self.frequency_exponent else None,
         )
+        if not self.frequency_exponent:
+            return masked
+        return masked._replace(selected_by_frequency=count_by_frequency(input_ids, masked.selected, store.frequency_bins))
 
 
 def one_of(*names: str) -> str:

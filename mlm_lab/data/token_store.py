@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from mlm_lab.corruption.frequency import frequency_bins
 from mlm_lab.errors import UserError
 from mlm_lab.types import Vocabulary
 
@@ -210,6 +211,11 @@ class TokenStore:
         for start in range(0, len(tokens), COUNTED_AT_A_TIME):  # bincount widens to int64
             counts += np.bincount(tokens[start : start + COUNTED_AT_A_TIME], minlength=rows)
         return counts
+
+    @cached_property
+    def frequency_bins(self) -> np.ndarray:
+        """(V,) int64: how common each id is in the training text (`corruption.frequency`)."""
+        return frequency_bins(self.token_counts)
 
     @cached_property
     def collocation_starts(self) -> np.ndarray:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from mlm_lab.corruption.recipe import STANDARD_PROBE, Check, MaskingRecipe, one_of
+from mlm_lab.corruption.span_borders import span_borders
 from mlm_lab.data.packing import INPUT_FORMATS, SPECIALS, PackedRows, gather_rows, pack_rows
 from mlm_lab.errors import UserError
 from mlm_lab.types import Batch, ExampleKeys, ObjectiveModule, Vocabulary
@@ -22,9 +23,11 @@ class MLM(MaskingRecipe):
 
     Batches hold, beside what `types.Batch` lists:
 
-    label_kinds    (B, S) int8    what became of each slot's token: 1 mask, 2 random, 3 kept; 0 unused slot
-    dropped_slots  (B,) int64     tokens that were to be selected but found no slot (bernoulli counts, fewer than one row in 10**8)
-    corpus_tokens  (B,) int64     the row's tokens without special tokens
+    label_kinds            (B, S) int8      what became of each slot's token: 1 mask, 2 random, 3 kept; 0 unused slot
+    dropped_slots          (B,) int64       tokens that were to carry loss but found no slot (bernoulli counts: not a row in 10**8)
+    corpus_tokens          (B,) int64       the row's tokens without special tokens
+    selected_by_frequency  (B, F) int64     with frequency_exponent: selected tokens by how common they are (`corruption.frequency`)
+    span_borders           (B, S, 2) int64  with span_boundary_weight: the places left and right of the span that each slot's token is in
     """
 
     input_format: str
@@ -33,6 +36,10 @@ class MLM(MaskingRecipe):
     cross_document_attention: bool
     """Whether the documents of a row see each other (as in BERT and RoBERTa). Positions then run on through the row, since tokens that see
     each other need places that differ; otherwise they restart at each document. The tokens of a row are the same either way."""
+    span_boundary_weight: float
+    """Weight of SpanBERT's span-boundary objective beside the masked-token loss: each selected token is predicted a second time from the
+    hidden states at the borders of its span (the nearest tokens that are not selected) and its place in it (Joshi et al. 2020, section 3.2:
+    1, with unit=span). It costs a second vocabulary projection of the same targets. 0: none, and no head for it."""
 
     code_version: ClassVar[int] = 1
     """Raised when the same fields come to mean other batches: part of the run's hash."""
@@ -41,6 +48,7 @@ class MLM(MaskingRecipe):
         return (
             *super().checks(),
             ("input_format", self.input_format, self.input_format in INPUT_FORMATS, one_of(*INPUT_FORMATS)),
+            ("span_boundary_weight", self.span_boundary_weight, self.span_boundary_weight >= 0, "0 or more"),
         )
 
     def plan(self, store: TokenStore, max_length: int, draws: Draws) -> PackedRows:
@@ -70,23 +78,21 @@ class MLM(MaskingRecipe):
         attention_mask, position_ids = rows.attention_mask, rows.position_ids
         if self.cross_document_attention:
             attention_mask, position_ids = rows.as_one_document()
-        return {
-            "input_ids": masked.input_ids,
+        batch = {
+            **masked.as_batch(),
             "attention_mask": attention_mask,
             "position_ids": position_ids,
-            "label_positions": masked.label_positions,
-            "labels": masked.labels,
-            "label_kinds": masked.label_kinds,
-            "dropped_slots": masked.dropped,
             "corpus_tokens": plan.stops[keys.index] - plan.starts[keys.index],
         }
+        return batch | {"span_borders": span_borders(masked.selected, masked.label_positions)} if self.span_boundary_weight else batch
 
     def build(self, model: Encoder, vocabulary: Vocabulary) -> ObjectiveModule:
-        """Make encoder and masked-token head."""
+        """Make encoder, masked-token head and, unless its weight is 0, the head of the span-boundary objective."""
         from mlm_lab.objectives.mlm_module import MaskedLM
+        from mlm_lab.objectives.span_boundary import MaskedSpans
 
-        return MaskedLM(model, vocabulary)
+        return MaskedSpans(model, vocabulary, self.span_boundary_weight) if self.span_boundary_weight else MaskedLM(model, vocabulary)
 
     def probes(self) -> dict[str, MLM]:
         """mlm_15: 15 % of single tokens, 80/10/10, over the same rows for every arm; only whether documents see each other is the arm's."""
-        return {"mlm_15": replace(self, **STANDARD_PROBE, input_format="full_sentences")}
+        return {"mlm_15": replace(self, **STANDARD_PROBE, input_format="full_sentences", span_boundary_weight=0.0)}

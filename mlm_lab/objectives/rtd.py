@@ -68,7 +68,9 @@ class RTD(MaskingRecipe):
     @cached_property
     def masked_lm(self) -> MLM:
         """What the generator learns: masked language modelling by the same recipe."""
-        return MLM(**{field.name: getattr(self, field.name) for field in fields(MLM)})
+        recipe = {field.name: getattr(self, field.name) for field in fields(MaskingRecipe)}
+        rows = {"input_format": self.input_format, "cross_document_attention": self.cross_document_attention}
+        return MLM(**recipe, **rows, span_boundary_weight=0.0)
 
     def plan(self, store: TokenStore, max_length: int, draws: Draws) -> PackedRows:
         """Lay out an epoch of packed rows. Raises UserError as `MLM.plan`."""

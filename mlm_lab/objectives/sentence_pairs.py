@@ -87,13 +87,7 @@ class SentencePairObjective(MaskingRecipe):
         if not self.mlm_weight:
             return batch | _no_slots(len(keys))
         masked = self.mask_rows(rows.input_ids, rows.special, rows.source, store, plan.draws, keys)
-        return batch | {
-            "input_ids": masked.input_ids,
-            "label_positions": masked.label_positions,
-            "labels": masked.labels,
-            "label_kinds": masked.label_kinds,
-            "dropped_slots": masked.dropped,
-        }
+        return batch | masked.as_batch()
 
     def build(self, model: Encoder, vocabulary: Vocabulary) -> ObjectiveModule:
         """Make encoder, pair head and, unless its weight is 0, masked-token head.
@@ -119,7 +113,7 @@ class SentencePairObjective(MaskingRecipe):
         if not self.mlm_weight:
             return {}
         recipe = {field.name: getattr(self, field.name) for field in fields(MaskingRecipe)} | STANDARD_PROBE
-        return {"mlm_15": MLM(**recipe, input_format="full_sentences", cross_document_attention=False)}
+        return {"mlm_15": MLM(**recipe, input_format="full_sentences", cross_document_attention=False, span_boundary_weight=0.0)}
 
 
 def check_corpus(store: TokenStore, max_length: int, least_documents: int) -> None:
@@ -149,8 +143,8 @@ def check_corpus(store: TokenStore, max_length: int, least_documents: int) -> No
             where=where,
             given=f"{found}, {alone / sentences:.0%} of them alone",
             allowed=f"at most {MOST_ALONE:.0%} alone",
-            fix="keep the sentences of a text together (in txt files a blank line ends a document; in jsonl, csv and parquet files a record "
-            "is one), or choose objective=mlm",
+            fix="keep the sentences of a text together (in txt files a blank line ends a document; elsewhere a record is one), or choose "
+            "objective=mlm",
         )
     if (pairable := len(sizes) - alone) < least_documents:
         raise UserError(
