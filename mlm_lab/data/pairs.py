@@ -10,8 +10,8 @@
 
 (BERT: Devlin et al. 2019, section 3.1, Task 2 and appendix A.2; ALBERT: Lan et al. 2020, section 3.1.) What must not tell the label:
 
-- A random B is the true continuation of another pair, and one that is about as long as the one it replaces: so no length, no place in
-  its document and no number of sentences differs between the two labels. BERT's script starts it anywhere and fills the row.
+- A random B is the true continuation of another pair, and one that is about as long as the one it replaces: so neither lengths nor the
+  place in a document differ between the two labels. BERT's script starts it anywhere and fills the row.
 - A chunk of one sentence is no pair and is left out; BERT's script pairs it with a random B, so that more than half are random.
 - The sentence that reaches the target is longer than others, and it is the last. For sentence order half of the documents are therefore
   cut from their end on, which makes the lengths of both segments alike.

@@ -18,8 +18,8 @@ class SOP(SentencePairObjective):
     """Predict masked tokens, and whether two consecutive segments stand in their order or are swapped.
 
     sentence_order_label: 0 = in order, 1 = swapped, with probability 0.5; both segments are always of one document. Segment ids, separators
-    and masks come after the swap. mlm_weight 0 gives sentence order alone. Head, loss and cost are those of `mlm_nsp`; `data.pairs` says how
-    pairs are cut and where this differs from ALBERT's script.
+    and masks come after the swap. mlm_weight 0 gives sentence order alone. Head, loss and cost are those of `mlm_nsp`; `data.pairs` says
+    how pairs are cut and where this differs from ALBERT's script.
     """
 
     pair_loss = "sop"
