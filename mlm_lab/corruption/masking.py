@@ -93,18 +93,18 @@ def mask_tokens(
     candidates = find_candidates(input_ids, special, vocabulary, recipe.mask_unknown)
     text = MaskableText(candidates, unit_flags | special, draws, epoch, index, weights)
 
-    def budgets(ratios: np.ndarray) -> np.ndarray:
-        if recipe.max_predictions is not None:
-            lengths = (input_ids != vocabulary.pad_id).sum(axis=1)
-            return script_budgets(candidates, lengths, ratios, recipe.max_predictions)
+    def budgets(ratios: np.ndarray, limit: int | None) -> np.ndarray:
+        if limit is not None:
+            return script_budgets(candidates, (input_ids != vocabulary.pad_id).sum(axis=1), ratios, limit)
         return draw_budgets(candidates, ratios, recipe.mask_count, draws, epoch, index)
 
-    wanted = budgets(ratios * recipe.predict_share)
+    limit = recipe.max_predictions
+    wanted = budgets(ratios * recipe.predict_share, limit)
     with_slots = np.minimum(wanted, slots)
     unit = find_unit(recipe.unit)
     predicted = selected = unit.select(text, with_slots, recipe)
     if recipe.predict_share < 1:
-        selected = unit.select(text, budgets(ratios), recipe)
+        selected = unit.select(text, budgets(ratios, limit and input_ids.shape[1]), recipe)  # the limit is on what carries loss
         predicted = predicted & selected  # all of it, but with overshoot=skip, which does not nest
     by_unit = recipe.replace_unit == "word" or (recipe.replace_unit is None and recipe.unit != "token")
     corrupted, kinds = _replace(input_ids, text, selected, by_unit, recipe, vocabulary)

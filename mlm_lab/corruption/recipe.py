@@ -66,7 +66,7 @@ class MaskingRecipe:
     floor(mask_ratio * n + u)."""
     max_predictions: int | None
     """The rule of BERT's script for the count, mask_count=exact: min(max_predictions, max(1, round(mask_ratio * length))), where length
-    counts [CLS] and [SEP] too (20 at length 128). null: the ratio is over candidates alone and there is no other limit."""
+    counts [CLS] and [SEP] too (20 at length 128); a limit on what carries loss. null: the ratio is over candidates, without a limit."""
     predict_share: float
     """Share of the selected that carries loss, in (0, 1]; the rest is corrupted only (corruption rate mask_ratio against prediction rate
     mask_ratio * predict_share: Wettig et al. 2023, section 5, Table 3). What carries loss is what mask_ratio * predict_share would select:
@@ -101,7 +101,8 @@ class MaskingRecipe:
         """What `errors.require` takes; objectives add those of their own fields, so that all mistakes are told at once."""
         mix, final = self.replace_mix, self.final_mask_ratio
         mix_holds = len(mix) == 3 and all(0 <= share <= 1 for share in mix) and abs(sum(mix) - 1) <= 1e-6
-        final_holds = self.mask_schedule == "constant" if final is None else 0 < final <= 1
+        needs_final = self.mask_schedule in MASK_SCHEDULES and self.mask_schedule != "constant"
+        final_holds = not needs_final if final is None else 0 < final <= 1
         limit_holds = self.max_predictions is None or (self.max_predictions >= 1 and self.mask_count == "exact")
         return (
             ("mask_ratio", self.mask_ratio, 0 < self.mask_ratio <= 1, "in (0, 1]"),
