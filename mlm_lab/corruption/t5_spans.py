@@ -13,6 +13,7 @@ Shapes: B rows, L places of the longest text, S spans of the row that has most, 
 from __future__ import annotations
 
 from bisect import bisect_right
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -48,6 +49,7 @@ def count_spans(length: np.ndarray | int, mask_ratio: np.ndarray | float, mean_s
     return SpanCounts(noise, spans, length - noise + spans + 1, noise + spans + 1)
 
 
+@lru_cache(maxsize=64)
 def longest_text(encoder_length: int, mask_ratio: float, mean_span_length: float) -> int:
     """Tokens of the longest text whose encoder input has at most encoder_length positions (from 3 on). mask_ratio is below 1.
 
@@ -111,26 +113,23 @@ class Corrupted(NamedTuple):
 
 def split_texts(tokens: np.ndarray, lengths: np.ndarray, noise: np.ndarray, shape: tuple[int, int], vocabulary: Vocabulary) -> Corrupted:
     """Take texts apart. tokens, noise (B, L), lengths (B,), shape (E, D). Both parts end with SEP, which is the end of sequence here."""
-    rows = np.arange(len(tokens))
-    sentinels = np.asarray(vocabulary.sentinel_ids, dtype=np.int64)
     opens = _opens(noise)
-    span = np.cumsum(opens, axis=1) - 1  # number of the last span that has begun
-
-    inputs = np.full((len(tokens), shape[0]), vocabulary.pad_id, dtype=np.int64)
     stays = opens | ((np.arange(tokens.shape[1]) < lengths[:, None]) & ~noise)
-    place = np.cumsum(stays, axis=1) - 1
-    row, column = np.nonzero(stays)
-    inputs[row, place[row, column]] = tokens[row, column]
-    row, column = np.nonzero(opens)
-    inputs[row, place[row, column]] = sentinels[span[row, column]]
-    inputs[rows, place[:, -1] + 1] = vocabulary.sep_id
+    span = np.cumsum(opens, axis=1) - 1  # number of the last span that has begun
+    input_place = np.cumsum(stays, axis=1) - 1
+    target_place = np.cumsum(noise, axis=1) + span  # each sentinel takes a place before its span
+    inputs, targets = (np.full((len(tokens), width), vocabulary.pad_id, dtype=np.int64) for width in shape)
 
-    targets = np.full((len(tokens), shape[1]), vocabulary.pad_id, dtype=np.int64)
-    place = np.cumsum(noise, axis=1) + span  # each sentinel takes a place before its span
-    targets[row, place[row, column] - 1] = sentinels[span[row, column]]
+    row, column = np.nonzero(stays)
+    inputs[row, input_place[row, column]] = tokens[row, column]
     row, column = np.nonzero(noise)
-    targets[row, place[row, column]] = tokens[row, column]
-    targets[rows, place[:, -1] + 1] = vocabulary.sep_id
+    targets[row, target_place[row, column]] = tokens[row, column]
+    row, column = np.nonzero(opens)
+    sentinels = np.asarray(vocabulary.sentinel_ids, dtype=np.int64)[span[row, column]]
+    inputs[row, input_place[row, column]] = sentinels
+    targets[row, target_place[row, column] - 1] = sentinels
+    for part, place in ((inputs, input_place), (targets, target_place)):
+        part[np.arange(len(tokens)), place[:, -1] + 1] = vocabulary.sep_id
     return Corrupted(inputs, targets)
 
 
