@@ -202,8 +202,9 @@ def test_collocations_are_masked_together() -> None:
 
 
 def test_rare_tokens_are_selected_more_often() -> None:
-    store = collocated()
-    counts = np.bincount(store.tokens, minlength=VOCABULARY.padded_size)
+    tokens = 5 + np.minimum(np.random.default_rng(0).geometric(0.2, size=6000), 40)
+    store = TokenStore.from_arrays(tokens, np.ones(6000, dtype=bool), np.arange(0, 6001, 20), np.arange(0, 301, 4), VOCABULARY)
+    counts = np.bincount(tokens, minlength=VOCABULARY.padded_size)
     assert (store.token_counts == counts).all()
     found = []
     for exponent in (0.0, 1.0):
@@ -213,7 +214,7 @@ def test_rare_tokens_are_selected_more_often() -> None:
         found.append(np.mean(counts[labels]))
         if exponent:
             assert (batch["selected_by_frequency"].sum(axis=1) == (batch["labels"] != IGNORE_INDEX).sum(axis=1)).all()
-    assert found[1] < found[0] - 2
+    assert found[1] < 0.9 * found[0]
 
 
 def test_trap_12_the_probe_is_the_same_for_every_arm() -> None:
