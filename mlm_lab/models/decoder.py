@@ -71,7 +71,7 @@ class TransformerDecoder(TransformerEncoder):
         self.config.check_length(input_ids.shape[1])
         position_ids = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
         cross_context = self._cross_context(memory_mask, input_ids.shape[1])
-        x = self.embedding_projection(self.embeddings(input_ids, position_ids, None))
+        x = self.embed(input_ids, position_ids, None)
         for index, context in enumerate(self.attention_contexts(attention_mask, position_ids)):
             x = self.layers[index % len(self.layers)](x, context, memory, cross_context)
         return self.final_norm(x)
