@@ -98,7 +98,7 @@ class ReplacedTokenDetection(nn.Module):
     def predict(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, position_ids: torch.Tensor | None, positions: torch.Tensor
     ) -> torch.Tensor:
-        """(B, L) inputs and (B, S) positions -> the generator's (B, S, vocabulary.size) float32 logits, in the mode that the module is in."""
+        """(B, L) inputs and (B, S) positions -> (B, S, vocabulary.size) float32 logits of the generator, in the mode it is in."""
         hidden = self.generator(input_ids, attention_mask, position_ids)
         gathered = hidden.gather(1, positions[..., None].expand(-1, -1, hidden.shape[-1]))
         return self.generator_head(gathered, self.generator.embedding_weight)[..., : self.vocabulary_size].float()
