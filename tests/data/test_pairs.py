@@ -65,7 +65,7 @@ def reference_chunks(store: TokenStore, room: int, short_seq_prob: float, draws:
     return found
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(stores(), lengths, st.sampled_from([0.0, 0.1, 1.0]), st.sampled_from([0.0, 0.5]), st.integers(0, 3), st.sampled_from([1, 4, 2**20]))
 def test_trap_14_chunks_are_those_of_a_loop_and_unused_segments_are_put_back(
     store: TokenStore, length: int, short: float, put_back_share: float, epoch: int, block: int
@@ -84,7 +84,7 @@ def test_trap_14_chunks_are_those_of_a_loop_and_unused_segments_are_put_back(
     assert [tuple(row) for row in zip(*(array.tolist() for array in chunks), strict=True)] == expected
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(stores(), lengths, st.integers(0, 5))
 def test_trap_15_chunks_of_both_directions_cover_a_document_but_for_a_lone_sentence(store: TokenStore, length: int, seed: int) -> None:
     assume((count_sentences(store) >= 2).any())
@@ -111,7 +111,7 @@ def check_pairs(store: TokenStore, plan: SentencePairs) -> None:
     assert (whole.all(axis=1) | (sizes.sum(axis=1) == plan.max_length - PAIR_SPECIALS)).all(), "only rows that are full are cut"
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 @given(stores(), lengths, st.integers(0, 5), st.integers(0, 2))
 def test_trap_14_next_pairs_of_any_store(store: TokenStore, length: int, seed: int, epoch: int) -> None:
     assume((count_sentences(store) >= 2).sum() >= 2)
@@ -125,7 +125,7 @@ def test_trap_14_next_pairs_of_any_store(store: TokenStore, length: int, seed: i
     assert (plan.starts[~is_random, 1] >= plan.stops[~is_random, 0]).all()
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 @given(stores(), lengths, st.integers(0, 5))
 def test_trap_15_order_pairs_of_any_store(store: TokenStore, length: int, seed: int) -> None:
     assume((count_sentences(store) >= 2).any())
@@ -236,6 +236,7 @@ def trimmed_by_bert(first: int, second: int, room: int) -> tuple[int, int]:
     return first, second
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 90), st.integers(1, 90)), min_size=1, max_size=20), st.integers(2, 60))
 def test_trap_14_truncation_trims_the_longer_side(sizes: list[tuple[int, int]], room: int) -> None:
     starts = np.arange(2 * len(sizes)).reshape(-1, 2) * 1000
@@ -253,7 +254,7 @@ def test_trap_14_truncation_trims_front_or_back_with_probability_one_half() -> N
     assert abs((front[:, 0] == front[:, 1]).mean() - 0.5) < 2 / np.sqrt(20_000)
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(stores(), lengths, st.integers(0, 3))
 def test_rows_are_laid_out_as_written_out_by_hand(store: TokenStore, length: int, seed: int) -> None:
     assume((count_sentences(store) >= 2).any())

@@ -44,7 +44,7 @@ def original(batch: Batch) -> np.ndarray:
     return ids
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(stores(), st.integers(5, 40), st.sampled_from(KINDS), st.sampled_from(["token", "word", "span"]), st.data())
 def test_trap_08_a_batch_equals_its_rows_bit_for_bit(store: TokenStore, length: int, kind: type, unit: str, data: st.DataObject) -> None:
     recipe = objective(kind, unit=unit, mask_ratio=0.4)
