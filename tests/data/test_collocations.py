@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mlm_lab.data import collocations
 from mlm_lab.data.collocations import LONGEST, Collocations, Text, mine
-from mlm_lab.data.token_store import SPLITS, TokenStore
+from mlm_lab.data.token_store import TokenStore
 from mlm_lab.errors import UserError
 from tests.corruption.stores import VOCABULARY, many_documents
 
@@ -85,6 +85,7 @@ SENTENCES = st.lists(st.lists(WORDS, min_size=1, max_size=12), min_size=1, max_s
 
 
 @settings(max_examples=80, deadline=None)
+@example([[(5,)] * 40, [(6,)] * 40, [(7,)] * 40, *[[(5,), (6,), (7,)]] * 2], 2)  # the best cut is into three parts
 @given(SENTENCES, st.sampled_from([2, 3]))
 def test_the_pmi_and_the_cut_are_those_by_hand(sentences: list[Sentence], fewest: int) -> None:
     seen: dict[str, list[np.ndarray]] = {"pmi": []}
@@ -147,34 +148,35 @@ def test_unknown_text_is_cut_into_words() -> None:
     assert mine(empty).starts(empty).tolist() == [] and len(mine(empty)) == 0
 
 
-def save(store: TokenStore, folder: Path) -> Path:
-    """A folder as `TokenStore.open` reads it, both splits alike."""
+def in_memory(rare: int = 40) -> TokenStore:
+    text = text_of(planted(rare))
+    return TokenStore.from_arrays(*text, [0, len(text.sentence_starts) - 1], VOCABULARY)
+
+
+def save(folder: Path, **stores: TokenStore) -> Path:
+    """A folder as `TokenStore.open` reads it."""
     from mlm_lab.data.token_store import ARRAYS, Manifest, vocabulary_to_dict
 
-    for split in SPLITS:
+    for split, store in stores.items():
         (folder / split).mkdir(parents=True)
         for name in ARRAYS:
             np.save(folder / split / f"{name}.npy", getattr(store, name))
-    (folder / "tokenizer.json").write_text("{}")
     manifest = Manifest("f", "t", VOCABULARY.fingerprint, 1, {}, (), vocabulary_to_dict(VOCABULARY), ())
     (folder / "manifest.json").write_text(manifest.to_json())
     return folder
 
 
-@pytest.fixture
-def in_memory() -> TokenStore:
-    text = text_of(planted())
-    return TokenStore.from_arrays(*text, [0, len(text.sentence_starts) - 1], VOCABULARY)
-
-
-def test_files_are_made_once_beside_the_store(tmp_path: Path, in_memory: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_made_once_beside_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train, validation = in_memory(), in_memory(rare=600)
+    expected = mine(text_of(planted())).starts(text_of(planted(600)))
     monkeypatch.setattr(collocations, "BLOCK_TOKENS", 1000)
-    folder = save(in_memory, tmp_path / "stores" / "x")
+    folder = save(tmp_path / "stores" / "x", train=train, validation=validation)
     first = TokenStore.open(folder, "train").collocation_starts
-    assert (first == in_memory.collocation_starts).all(), "the cut does not depend on the blocks"
+    assert (first == train.collocation_starts).all(), "the cut does not depend on the blocks"
     monkeypatch.setattr(collocations, "mine", lambda text: pytest.fail("mined a second time"))
     assert (TokenStore.open(folder, "train").collocation_starts == first).all()
-    assert (TokenStore.open(folder, "validation").collocation_starts == first).all(), "the collocations are those of the training text"
+    assert (TokenStore.open(folder, "validation").collocation_starts == expected).all(), "the collocations are those of the training text"
+    assert (TokenStore.open(folder, "validation").token_counts == train.token_counts).all(), "and so are the counts"
     beside = tmp_path / "stores" / "x-collocations-1"
     (beside / "train.npy").unlink()  # `first` maps the file
     np.save(beside / "train.npy", first[:-1])
@@ -182,9 +184,9 @@ def test_files_are_made_once_beside_the_store(tmp_path: Path, in_memory: TokenSt
         _ = TokenStore.open(folder, "train").collocation_starts
 
 
-def test_long_texts_are_mined_from_evenly_spaced_pieces(in_memory: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_texts_are_mined_from_evenly_spaced_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collocations, "MINED_TOKENS", 6400)
-    text = collocations._sample(in_memory)
+    text = collocations._sample(in_memory())
     assert 5000 < len(text.tokens) < 7700 and text.sentence_starts[-1] == len(text.tokens)
     assert text.word_starts[text.sentence_starts[:-1]].all()
     assert (np.diff(text.sentence_starts) >= 12).all()
