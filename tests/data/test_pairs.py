@@ -218,8 +218,9 @@ def test_trap_14_a_random_segment_is_a_true_continuation_of_another_pair() -> No
     assert len(np.unique(plan.starts[is_random, 1])) > 0.5 * is_random.sum(), "and not always the same ones"
 
 
-def test_trap_14_two_long_documents_serve() -> None:
-    store = make_store([[12] * 300, [3] * 300])
+@pytest.mark.parametrize("sentences", [300, 2])
+def test_trap_14_two_documents_serve(sentences: int) -> None:
+    store = make_store([[12] * 300, [3] * sentences])
     plan = pair_next(store, 64, 0.1, DRAWS)
     document = document_of(store)
     assert 0 < plan.labels.sum() <= len(plan) // 2
