@@ -51,7 +51,7 @@ def check_rows(store: TokenStore, objective: SpanCorruption, max_length: int, ke
     assert (batch["decoder_input_ids"] == np.where(real, shifted, vocabulary.pad_id)).all(), (
         "targets, one place later, behind the padding id"
     )
-    assert all(0 <= batch[name].min() and batch[name].max() < vocabulary.size for name in ("input_ids", "decoder_input_ids"))
+    assert all(batch[name].min() >= 0 and batch[name].max() < vocabulary.size for name in ("input_ids", "decoder_input_ids"))
     ids, written, text = batch["input_ids"].tolist(), labels.tolist(), store.tokens.tolist()
     for row, index in enumerate((keys or keys_of(range(len(plan)))).index):
         original = text[plan.starts[index] : plan.stops[index]]
