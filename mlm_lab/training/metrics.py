@@ -13,7 +13,6 @@ import torch
 
 from mlm_lab.types import Sums
 
-
 LOSS_PREFIX = "loss:"
 """Before the names of losses, which count their targets, among other metrics."""
 
