@@ -17,6 +17,8 @@ from mlm_lab.errors import require
 from mlm_lab.run_folder import RunFolder
 
 _STAGES = Path(__file__).parent / "stages"
+SHORTEST_ROW = 8
+PHASES_ALLOWED = f"lengths of at least {SHORTEST_ROW}, the longest of them max_length; shares that sum to 1"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +67,11 @@ class RunConfig:
     checkpoint: Any
     """When checkpoints are written, and how many are kept."""
     max_length: int
-    """Tokens of a row, special tokens included."""
+    """Tokens of a row, special tokens included; with length_phases, of the longest. Held-out rows have it from the first step on."""
+    length_phases: tuple[tuple[int | float, ...], ...] | None
+    """Rows of other lengths for a part of the run: [[max_length, share of the steps], ...], and a third number where a phase has a
+    batch_size of its own (BERT: [[128, 0.9], [512, 0.1]]). Positions beyond the first phase's rows are not trained before the second.
+    null: max_length throughout."""
     batch_size: int
     """Sequences of an optimiser step, over all ranks."""
     seed: int
@@ -94,13 +100,29 @@ class RunConfig:
         known = bool(self.stages) and set(self.stages) <= set(stages)
         require(
             *((name, getattr(self, name), is_dataclass(getattr(self, name)), "an option with a _target_") for name in groups),
-            ("max_length", self.max_length, self.max_length >= 8, "at least 8"),
+            ("max_length", self.max_length, self.max_length >= SHORTEST_ROW, f"at least {SHORTEST_ROW}"),
             ("batch_size", self.batch_size, self.batch_size >= 1, "at least 1"),
+            ("length_phases", self.length_phases, self._phases_hold(), f"[[max_length, share of the steps], ...]: {PHASES_ALLOWED}"),
             ("seed", self.seed, 0 <= self.seed < 2**63, "at least 0"),
             ("stages", list(self.stages), known, "a list of " + ", ".join(stages)),
         )
 
+    def _phases_hold(self) -> bool:
+        phases = self.length_phases
+        if phases is None:
+            return True
+        whole = [number for phase in phases for number in (phase[:1] + phase[2:])]
+        return (
+            len(phases) > 0
+            and all(len(phase) in (2, 3) and phase[0] >= SHORTEST_ROW and 0 < phase[1] <= 1 for phase in phases)
+            and all(isinstance(number, int) and number >= 1 for number in whole)
+            and abs(sum(phase[1] for phase in phases) - 1) <= 1e-6
+            and max(phase[0] for phase in phases) == self.max_length
+        )
 
+
+RUN_KEYS = ("objective", "model", "optim", "schedule", "budget", "validation", "max_length", "length_phases", "batch_size")
+"""What decides the result of pretraining, besides the seeds, the token store and what follows."""
 TRAINER_KEYS = ("compile",)
 """What of the trainer decides the result, besides the resolved precision. Devices, strategy, micro-batches and workers only change how the
 sums are rounded; they are recorded, not hashed."""
@@ -140,7 +162,7 @@ def config_hash(config: RunConfig) -> str:
     from mlm_lab.training.trainer import resolve_precision
 
     values = to_dict(config)
-    kept = {name: values[name] for name in ("objective", "model", "optim", "schedule", "budget", "validation", "max_length", "batch_size")}
+    kept = {name: values[name] for name in RUN_KEYS}
     kept["seeds"] = {name: value for name, value in values["seeds"].items() if name != "finetune"}
     kept["trainer"] = {"precision": resolve_precision(config.trainer), **{name: values["trainer"][name] for name in TRAINER_KEYS}}
     kept["pretrained"] = _origin(config.pretrained)

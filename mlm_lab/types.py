@@ -129,7 +129,8 @@ class ObjectiveModule(Protocol):
     loss_weights: Mapping[str, float]
 
     def target_counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """loss name -> number of its targets in the batch (scalar tensor), from the batch alone, before any forward."""
+        """loss name -> number of its targets in the batch (scalar tensor), from the batch alone, before any forward. These are the losses
+        that forward gives for this batch: all of `loss_weights` for a training batch, perhaps fewer for a probe's."""
 
     def __call__(self, batch: Mapping[str, torch.Tensor]) -> Output: ...
 

@@ -72,6 +72,20 @@ def test_every_experiment_composes(name: str) -> None:
     assert to_dict(compose([f"+experiment={name}"])) != to_dict(compose())
 
 
+@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name != "tiny"])
+def test_every_experiment_has_a_size_that_finishes_in_minutes(name: str) -> None:
+    whole, tiny = compose([f"+experiment={name}"]), compose([f"+experiment=[{name},tiny]"])
+    assert (tiny.model.num_layers, tiny.model.hidden_size, tiny.max_length, tiny.budget.tokens) == (2, 128, 128, 1e6)
+    assert tiny.objective == whole.objective
+    assert tiny.model.positions == whole.model.positions and tiny.model.norm_position == whole.model.norm_position
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_an_experiments_header_begins_with_its_command(name: str) -> None:
+    second = (CONF / "experiment" / f"{name}.yaml").read_text(encoding="utf-8").splitlines()[1]
+    assert second.startswith("# python -m mlm_lab +experiment=") and name in second
+
+
 @pytest.mark.parametrize("name", ARMS)
 def test_every_arm_composes(name: str) -> None:
     compose([f"arm={name}"])

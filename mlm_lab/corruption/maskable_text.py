@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from mlm_lab.corruption.draws import Draws
+from mlm_lab.corruption.frequency import race_keys
 
 LAST_RANK = np.uint32(2**32 - 1)
 
@@ -28,6 +29,8 @@ class MaskableText:
     """(B,) int64"""
     index: np.ndarray
     """(B,) int64"""
+    weights: np.ndarray | None = None
+    """(B, L) positive: how likely a token is to be drawn, against the others of its row; None: all alike."""
 
     @cached_property
     def words(self) -> np.ndarray:
@@ -52,10 +55,10 @@ class MaskableText:
 
     def token_ranks(self, stream: str) -> np.ndarray:
         """(B, L) uint32: the order of the candidates, smallest first; the rest last."""
-        return np.where(self.candidates, self.draws.ranks(self.epoch, self.index, stream, self.candidates.shape[1]), LAST_RANK)
+        return np.where(self.candidates, self._ranks(stream, self.weights), LAST_RANK)
 
     def ordered_words(self, stream: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The words that hold candidates, in the order of their draws.
+        """The words that hold candidates, in the order of their draws. A word weighs what its rarest token does, since it is no commoner.
 
         Returns: (B, N) their numbers among all W; (B, N) the places in their rows where they start; (B,) how many a row has. Beyond those
         the numbers are of words without candidates.
@@ -66,7 +69,8 @@ class MaskableText:
         eligible = np.zeros(self.candidates.size, dtype=bool)
         eligible[self.words] = self.word_sizes > 0
         eligible = eligible.reshape(rows, length)
-        keys = self.draws.ranks(self.epoch, self.index, stream, length).astype(np.uint64)
+        weights = None if self.weights is None else self.per_token(np.maximum.reduceat(self.weights.ravel(), self.words))
+        keys = self._ranks(stream, weights).astype(np.uint64)
         keys <<= np.uint64(32)
         keys |= np.arange(length, dtype=np.uint64)  # the place: carried along, and the left one first where ranks are equal
         np.putmask(keys, ~eligible, np.uint64(2**64 - 1))
@@ -76,6 +80,11 @@ class MaskableText:
         places = (keys & np.uint64(2**32 - 1)).astype(np.int64)
         places[np.arange(places.shape[1]) >= count[:, None]] = 0
         return number[places + np.arange(rows)[:, None] * length], places, count
+
+    def _ranks(self, stream: str, weights: np.ndarray | None) -> np.ndarray:
+        """(B, L) uint32"""
+        ranks = self.draws.ranks(self.epoch, self.index, stream, self.candidates.shape[1])
+        return ranks if weights is None else race_keys(ranks, weights)
 
     def select_quotas(self, quotas: np.ndarray) -> np.ndarray:
         """(W,) tokens to select of each word, from its first candidate on -> (B, L) bool."""

@@ -75,7 +75,7 @@ class Rows(NamedTuple):
 
 def pack_rows(store: TokenStore, max_length: int, input_format: str, draws: Draws) -> PackedRows:
     """Lay out the rows of an epoch. max_length counts special tokens and is at least 3."""
-    offsets = _distinct(store.document_offsets)
+    offsets = distinct(store.document_offsets)
     if len(offsets) < 2:
         starts = stops = np.zeros(0, dtype=np.int64)
     elif input_format == "contiguous":
@@ -93,7 +93,7 @@ def _sentence_rows(store: TokenStore, offsets: np.ndarray, max_length: int, cros
     A row from sentence i up to and with sentence j takes stop_j - start_i + 2 (document_j - document_i + 1) places, so the furthest j of
     every i comes from one sorted search over stop_j + 2 document_j; the rows are then the chain 0 -> next[0] -> ...
     """
-    starts = _cut_long(_distinct(store.sentence_starts), max_length - SPECIALS)
+    starts = _cut_long(distinct(store.sentence_starts), max_length - SPECIALS)
     starts, stops = starts[:-1], starts[1:]
     document = np.searchsorted(offsets, starts, side="right") - 1
     next_sentence = np.searchsorted(stops + SPECIALS * document, starts + SPECIALS * (document - 1) + max_length, side="right")
@@ -107,7 +107,7 @@ def _sentence_rows(store: TokenStore, offsets: np.ndarray, max_length: int, cros
     return starts[first], stops[next_sentence[first] - 1]
 
 
-def _distinct(borders: np.ndarray) -> np.ndarray:
+def distinct(borders: np.ndarray) -> np.ndarray:
     """Borders in order, without the repeated ones that empty sentences and documents leave (`np.unique` hashes, which is slow)."""
     borders = np.asarray(borders)
     return borders[np.append(True, borders[1:] > borders[:-1])]

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from mlm_lab.corruption.frequency import frequency_bins
 from mlm_lab.errors import UserError
 from mlm_lab.types import Vocabulary
 
@@ -29,6 +30,8 @@ SPLITS = ("train", "validation")
 ARRAYS = ("tokens", "word_starts", "sentence_starts", "document_starts")
 MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer.json"
+COUNTED_AT_A_TIME = 1 << 22
+"""Tokens, so that memory does not depend on the corpus."""
 
 
 @dataclass(frozen=True)
@@ -194,6 +197,32 @@ class TokenStore:
     def document_offsets(self) -> np.ndarray:
         """(N + 1,) int64: where each document starts in tokens."""
         return np.asarray(self.sentence_starts)[np.asarray(self.document_starts)]
+
+    @cached_property
+    def train(self) -> TokenStore:
+        """The split that statistics are taken from, also for held-out text: the store's train split (itself, where it is in memory)."""
+        return self if self.path is None or self.split == "train" else TokenStore.open(self.path, "train")
+
+    @cached_property
+    def token_counts(self) -> np.ndarray:
+        """(V,) int64: how often each id occurs in the training text, over the padded vocabulary."""
+        tokens, rows = self.train.tokens, self.vocabulary.padded_size
+        counts = np.zeros(rows, dtype=np.int64)
+        for start in range(0, len(tokens), COUNTED_AT_A_TIME):  # bincount widens to int64
+            counts += np.bincount(tokens[start : start + COUNTED_AT_A_TIME], minlength=rows)
+        return counts
+
+    @cached_property
+    def frequency_bins(self) -> np.ndarray:
+        """(V,) int64: how common each id is in the training text (`corruption.frequency`)."""
+        return frequency_bins(self.token_counts)
+
+    @cached_property
+    def collocation_starts(self) -> np.ndarray:
+        """(T,) bool: first token of each collocation and of each word outside of them (`data.collocations`)."""
+        from mlm_lab.data.collocations import collocation_starts
+
+        return collocation_starts(self)
 
 
 def token_dtype(vocabulary: Vocabulary) -> type[np.unsignedinteger]:

@@ -1,6 +1,6 @@
 """Fine-tuning: an encoder and a fresh head, trained on one task with one seed, then its predictions on every evaluated part.
 
-ids -> encoder -> mean or first token -> head -> class or value         AdamW, linear schedule with warm-up, gradient clipping
+ids -> encoder -> mean, first or last token -> head -> class or value         AdamW, linear schedule with warm-up, gradient clipping
                -> head on first sub-tokens -> tag of each word          the same
 ids -> frozen encoder -> last four layers -> BiLSTM -> tag of each word the feature-based mode
 """
@@ -74,11 +74,17 @@ class FineTuned(nn.Module):
         hidden = self.encoder(*inputs)  # (B, L, D)
         if self.kind == "tagging":
             return self.head(hidden)
-        if self.recipe.pooling == "mean":
-            weights = mask[:, :, None].to(hidden.dtype)
-            hidden = (hidden * weights).sum(dim=1, keepdim=True) / weights.sum(dim=1, keepdim=True)  # (B, 1, D)
-        logits = self.head(hidden)
+        logits = self.head(pool(hidden, mask, self.recipe.pooling))
         return logits[:, 0] if self.kind == "regression" else logits
+
+
+def pool(hidden: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor:
+    """(B, L, D), (B, L) 1 where there is a token, padding behind -> (B, 1, D): what stands for the whole sequence."""
+    if pooling == "mean":
+        weights = mask[:, :, None].to(hidden.dtype)
+        return (hidden * weights).sum(dim=1, keepdim=True) / weights.sum(dim=1, keepdim=True)
+    place = mask.sum(dim=1) - 1 if pooling == "last" else torch.zeros_like(mask[:, 0])
+    return hidden.gather(1, place[:, None, None].expand(-1, -1, hidden.shape[-1]))
 
 
 class BiLSTM(nn.Module):

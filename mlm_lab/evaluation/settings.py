@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from mlm_lab.errors import require
 
-POOLINGS = ("mean", "cls")
+POOLINGS = ("mean", "cls", "last")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,8 @@ class Evaluation:
     max_length: int | None
     """Tokens of an example, special tokens included; null: as in pretraining."""
     pooling: str
-    """What a sequence head reads: mean (over the tokens) or cls (the first one)."""
+    """What a sequence head reads of the encoder's output: mean (over the tokens), cls (the first one) or last (the one before the padding:
+    with objective=clm the only one that has seen them all, as in GPT; cls, which has seen nothing but itself there, is refused)."""
     train_limit: int | None
     """Use only so many training examples (drawn with seeds.finetune, the same ones for every seed); null: all."""
 

@@ -15,7 +15,7 @@ from mlm_lab.models.encoder_config import Encoder
 
 
 class AttentionContext(NamedTuple):
-    """What all layers of a forward share."""
+    """What the layers of a forward share: all of them, or all global and all local ones."""
 
     allowed: torch.Tensor
     """(B, 1, L, L) bool: query i may attend to key j."""
@@ -46,6 +46,17 @@ def block_mask(attention_mask: torch.Tensor) -> torch.Tensor:
     Padding (0) attends to padding, so that no softmax is over nothing; no token attends to it.
     """
     return (attention_mask[:, :, None] == attention_mask[:, None, :])[:, None]
+
+
+def causal_mask(length: int, device: torch.device) -> torch.Tensor:
+    """(L, L) bool: queries see the keys up to their own place in the row."""
+    return torch.ones(length, length, dtype=torch.bool, device=device).tril()
+
+
+def window_mask(length: int, window: int, device: torch.device) -> torch.Tensor:
+    """(L, L) bool: queries see the keys up to window / 2 places away, on either side (ModernBERT: Warner et al. 2024, section 2.1.2)."""
+    place = torch.arange(length, device=device)
+    return (place[:, None] - place).abs() <= window // 2
 
 
 def rotary_angles(position_ids: torch.Tensor, head_size: int, base: float) -> tuple[torch.Tensor, torch.Tensor]:

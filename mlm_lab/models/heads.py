@@ -8,27 +8,40 @@ from torch import nn
 
 from mlm_lab.models.encoder_config import Encoder
 from mlm_lab.models.transformer import initialise, layer_norm
+from mlm_lab.types import Flops
 
 
 class MaskedLMHead(nn.Module):
-    """BERT's: dense, GELU, norm, projection to the vocabulary tied to the token embeddings, with its own bias.
+    """BERT's: dense, GELU, norm, projection to the vocabulary with its own bias; tied to the token embeddings unless the config says
+    otherwise. It works at the embeddings' width E (ALBERT: Lan et al. 2020; ELECTRA's generator).
 
     The tied matrix is an argument of forward and no parameter here: so it stays tied through copies, moves and reloads.
     """
 
     def __init__(self, config: Encoder, vocabulary_rows: int, vocabulary_size: int):
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=config.bias)
-        self.norm = layer_norm(config)
+        width = config.embedding_width
+        self.dense = nn.Linear(config.hidden_size, width, bias=config.bias)
+        self.norm = layer_norm(config, width)
+        self.weight = None if config.tie_output else nn.Parameter(torch.empty(vocabulary_rows, width))
         self.bias = nn.Parameter(torch.zeros(vocabulary_rows))
         self.register_buffer("is_padding_row", torch.arange(vocabulary_rows) >= vocabulary_size, persistent=False)
         initialise(self.dense, config.initializer_range)
+        if self.weight is not None:
+            nn.init.normal_(self.weight, std=config.initializer_range)
 
     def forward(self, hidden: torch.Tensor, embedding_weight: torch.Tensor) -> torch.Tensor:
-        """(N, D) -> (N, V) logits; -inf in the padding rows of the vocabulary, which are never predicted."""
+        """(N, D), (V, E) -> (N, V) logits; -inf in the padding rows of the vocabulary, which are never predicted. A head with a matrix of
+        its own makes no use of the embeddings."""
         # The bias masks them at no cost, and the product keeps its aligned width.
         bias = self.bias.masked_fill(self.is_padding_row, float("-inf"))
-        return F.linear(self.norm(F.gelu(self.dense(hidden))), embedding_weight, bias)
+        weight = embedding_weight if self.weight is None else self.weight
+        return F.linear(self.norm(F.gelu(self.dense(hidden))), weight, bias)
+
+    def flops(self, rows: int) -> Flops:
+        """Forward FLOPs of (rows, D) hidden states; `head` is the projection's part."""
+        projection = 2.0 * rows * self.dense.out_features * self.bias.numel()
+        return Flops(2.0 * rows * self.dense.in_features * self.dense.out_features + projection, projection)
 
 
 class SequenceHead(nn.Module):

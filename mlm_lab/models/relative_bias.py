@@ -15,27 +15,32 @@ NEIGHBOUR_START = 4.0
 DISTANCE_SLOPES = (0.3, 0.05)
 
 
-def relative_bucket(offset: torch.Tensor, num_buckets: int, max_distance: int) -> torch.Tensor:
+def relative_bucket(offset: torch.Tensor, num_buckets: int, max_distance: int, bidirectional: bool = True) -> torch.Tensor:
     """Bucket of each offset (key position - query position), of any shape.
 
     The first half of the buckets is for offsets <= 0, the second for those > 0. In each half the first half is exact (a bucket for each
-    distance), the rest grows with the logarithm up to max_distance, beyond which all share the last.
+    distance), the rest grows with the logarithm up to max_distance, beyond which all share the last. Where nothing attends to what comes
+    after it (bidirectional=False), all buckets are for offsets <= 0, and those > 0 count as 0.
     """
-    half = num_buckets // 2
+    half = num_buckets // 2 if bidirectional else num_buckets
     exact = half // 2
-    distance = offset.abs()
+    distance = offset.abs() if bidirectional else (-offset).clamp(min=0)
     # In the order of T5's own arithmetic: another order rounds to other buckets at the powers of two.
     growth = torch.log(distance.clamp(min=1).float() / exact) / math.log(max_distance / exact)
     logarithmic = exact + (growth * (half - exact)).long()
     within = torch.where(distance < exact, distance, logarithmic.clamp(max=half - 1))
-    return within + half * (offset > 0)
+    return within + half * (offset > 0) if bidirectional else within
 
 
-def neighbour_start(num_heads: int, num_buckets: int, max_distance: int) -> torch.Tensor:
-    """(num_buckets, H): heads 0 and 1 on offsets -1 and +1, heads 2 and 3 falling with the distance, the rest 0."""
+def neighbour_start(num_heads: int, num_buckets: int, max_distance: int, bidirectional: bool = True) -> torch.Tensor:
+    """(num_buckets, H): heads 0 and 1 on offsets -1 and +1, heads 2 and 3 falling with the distance, the rest 0.
+
+    In one direction head 1 starts on offset 0: a decoder's inputs are its targets one place later, so these are the two words before the
+    one that is predicted.
+    """
     # On the CPU whatever the default device is: the module may be built on the meta device.
     offsets = torch.arange(-max_distance, max_distance + 1, device="cpu")
-    buckets = relative_bucket(offsets, num_buckets, max_distance)
+    buckets = relative_bucket(offsets, num_buckets, max_distance, bidirectional)
     start = torch.zeros(num_buckets, num_heads, device="cpu")
     for head, offset in enumerate(NEIGHBOUR_OFFSETS[:num_heads]):
         start[buckets[offset + max_distance], head] = NEIGHBOUR_START
@@ -50,9 +55,9 @@ def neighbour_start(num_heads: int, num_buckets: int, max_distance: int) -> torc
 class RelativeBias(nn.Module):
     """(L) -> (H, L, L): what is added to the score of query i and key j of each head."""
 
-    def __init__(self, num_heads: int, num_buckets: int, max_distance: int, neighbours: bool):
+    def __init__(self, num_heads: int, num_buckets: int, max_distance: int, neighbours: bool, bidirectional: bool = True):
         super().__init__()
-        self.num_buckets, self.max_distance, self.neighbours = num_buckets, max_distance, neighbours
+        self.num_buckets, self.max_distance, self.neighbours, self.bidirectional = num_buckets, max_distance, neighbours, bidirectional
         self.weight = nn.Parameter(torch.zeros(num_buckets, num_heads))
         self.reset_parameters()
 
@@ -61,12 +66,12 @@ class RelativeBias(nn.Module):
         """Zero, or the start on the neighbours."""
         self.weight.zero_()
         if self.neighbours:
-            self.weight.copy_(neighbour_start(self.weight.shape[1], self.num_buckets, self.max_distance))
+            self.weight.copy_(neighbour_start(self.weight.shape[1], self.num_buckets, self.max_distance, self.bidirectional))
 
     def forward(self, length: int) -> torch.Tensor:
         # Offsets take 2L - 1 values: look those up, then lay each row of the matrix out as a window of them. Its gradient is a sum over
         # 2L - 1 rows instead of L * L.
         offsets = torch.arange(1 - length, length, device=self.weight.device)
-        by_offset = self.weight[relative_bucket(offsets, self.num_buckets, self.max_distance)].T  # (H, 2L - 1)
+        by_offset = self.weight[relative_bucket(offsets, self.num_buckets, self.max_distance, self.bidirectional)].T  # (H, 2L - 1)
         query = torch.arange(length, device=self.weight.device)
         return by_offset[:, query[None, :] - query[:, None] + length - 1]  # (H, L, L)

@@ -1,6 +1,6 @@
 """The encoder: embeddings, layers, final norm. One set of layers serves BERT and the modern recipe; the config says which.
 
-input_ids, position_ids, token_type_ids -> embeddings -> [attention, feed-forward] x layers -> (norm) -> (B, L, D)
+input_ids, position_ids, token_type_ids -> embeddings (B, L, E) -> (projection) -> [attention, feed-forward] x layers -> (norm) -> (B, L, D)
 """
 
 from __future__ import annotations
@@ -11,22 +11,34 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mlm_lab.models.attention import AttentionContext, SelfAttention, block_mask, compute_dtype, rotary_angles, writes_scores
+from mlm_lab.models.attention import (
+    AttentionContext,
+    SelfAttention,
+    block_mask,
+    causal_mask,
+    compute_dtype,
+    rotary_angles,
+    window_mask,
+    writes_scores,
+)
 from mlm_lab.models.encoder_config import Encoder
 from mlm_lab.models.relative_bias import RelativeBias
 
 
-def layer_norm(config: Encoder) -> nn.LayerNorm:
-    """The norm that the whole model uses."""
-    return nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=config.bias)
+def layer_norm(config: Encoder, width: int | None = None) -> nn.LayerNorm | nn.RMSNorm:
+    """The norm that the whole model uses, of width hidden_size unless another is given."""
+    if config.norm == "rms":
+        return nn.RMSNorm(width or config.hidden_size, eps=config.norm_eps)
+    return nn.LayerNorm(width or config.hidden_size, eps=config.norm_eps, bias=config.bias)
 
 
 class FeedForward(nn.Module):
-    """D -> intermediate -> D, with GELU or GeGLU between."""
+    """D -> intermediate -> D, with GELU, GeGLU or ReLU between."""
 
     def __init__(self, config: Encoder):
         super().__init__()
         self.gated = config.activation == "geglu"
+        self.activation = F.relu if config.activation == "relu" else F.gelu
         self.up = nn.Linear(config.hidden_size, config.intermediate_size * (2 if self.gated else 1), bias=config.bias)
         self.down = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.bias)
 
@@ -34,8 +46,8 @@ class FeedForward(nn.Module):
         up = self.up(x)
         if self.gated:
             activated, gate = up.chunk(2, dim=-1)
-            return self.down(F.gelu(activated) * gate)
-        return self.down(F.gelu(up))
+            return self.down(self.activation(activated) * gate)
+        return self.down(self.activation(up))
 
 
 class Layer(nn.Module):
@@ -60,18 +72,19 @@ class Layer(nn.Module):
 
 
 class Embeddings(nn.Module):
-    """Token, position and segment embeddings, summed, normalised, dropped out."""
+    """Token, position and segment embeddings, summed, normalised, dropped out. Two encoders may share one."""
 
     def __init__(self, config: Encoder, vocabulary_rows: int):
         super().__init__()
-        self.tokens = nn.Embedding(vocabulary_rows, config.hidden_size)
-        self.positions = nn.Embedding(config.max_positions, config.hidden_size) if config.positions == "learned" else None
-        self.types = nn.Embedding(config.type_vocab_size, config.hidden_size) if config.type_vocab_size else None
-        self.norm = layer_norm(config) if config.embedding_norm else nn.Identity()
+        width = config.embedding_width
+        self.tokens = nn.Embedding(vocabulary_rows, width)
+        self.positions = nn.Embedding(config.max_positions, width) if config.positions == "learned" else None
+        self.types = nn.Embedding(config.type_vocab_size, width) if config.type_vocab_size else None
+        self.norm = layer_norm(config, width) if config.embedding_norm else nn.Identity()
         self.dropout = nn.Dropout(config.hidden_dropout)
 
     def forward(self, input_ids: torch.Tensor, position_ids: torch.Tensor, token_type_ids: torch.Tensor | None) -> torch.Tensor:
-        x = self.tokens(input_ids)  # (B, L, D)
+        x = self.tokens(input_ids)  # (B, L, E)
         if self.positions is not None:
             x = x + self.positions(position_ids)
         if self.types is not None:
@@ -80,24 +93,36 @@ class Embeddings(nn.Module):
 
 
 class TransformerEncoder(nn.Module):
-    """See `Encoder` for its choices."""
+    """See `Encoder` for its choices, and `Encoder.build`.
 
-    def __init__(self, config: Encoder, vocabulary_rows: int):
+    embeddings: another encoder's, which this one then shares; of the same embedding_width. None: its own.
+    """
+
+    layer_class: type[Layer] = Layer
+
+    def __init__(self, config: Encoder, vocabulary_rows: int, *, causal: bool = False, embeddings: Embeddings | None = None):
         super().__init__()
-        self.config = config
+        self.config, self.causal = config, causal
         self.hidden_size, self.num_layers = config.hidden_size, config.num_layers
-        self.embeddings = Embeddings(config, vocabulary_rows)
+        self.embeddings = Embeddings(config, vocabulary_rows) if embeddings is None else embeddings
+        factorised = config.embedding_width != config.hidden_size
+        self.embedding_projection = nn.Linear(config.embedding_width, config.hidden_size) if factorised else nn.Identity()
         self.relative_bias = None
         if config.relative_bias != "none":
             neighbours = config.relative_bias == "neighbours"
-            self.relative_bias = RelativeBias(config.num_heads, config.relative_buckets, config.relative_max_distance, neighbours)
-        self.layers = nn.ModuleList(Layer(config, first=index == 0) for index in range(config.num_layers))
+            buckets = config.relative_buckets, config.relative_max_distance
+            self.relative_bias = RelativeBias(config.num_heads, *buckets, neighbours, bidirectional=not causal)
+        self.layers = nn.ModuleList(
+            self.layer_class(config, first=index == 0) for index in range(1 if config.share_layers else config.num_layers)
+        )
         self.final_norm = layer_norm(config) if config.final_norm else nn.Identity()
-        self.apply(lambda module: initialise(module, config.initializer_range))
+        for part in self.children():
+            if part is not embeddings:
+                part.apply(lambda module: initialise(module, config.initializer_range))
 
     @property
     def embedding_weight(self) -> nn.Parameter:
-        """(V, D): the token embeddings, to which output projections are tied."""
+        """(V, E): the token embeddings, to which output projections are tied."""
         return self.embeddings.tokens.weight
 
     @overload
@@ -130,36 +155,58 @@ class TransformerEncoder(nn.Module):
         self.config.check_length(input_ids.shape[1])
         if position_ids is None:
             position_ids = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
-        context = self.attention_context(attention_mask, position_ids)
-        x = self.embeddings(input_ids, position_ids, token_type_ids)
+        x = self.embed(input_ids, position_ids, token_type_ids)
         hidden_states = [x]
-        for layer in self.layers:
-            x = layer(x, context)
+        for index, context in enumerate(self.attention_contexts(attention_mask, position_ids)):
+            x = self.layers[index % len(self.layers)](x, context)
             hidden_states.append(x)
         hidden_states[-1] = self.final_norm(x)
         return hidden_states if output_hidden_states else hidden_states[-1]
 
-    def attention_context(self, attention_mask: torch.Tensor, position_ids: torch.Tensor) -> AttentionContext:
-        """What the layers share, from (B, L) masks and positions."""
+    def embed(self, input_ids: torch.Tensor, position_ids: torch.Tensor, token_type_ids: torch.Tensor | None) -> torch.Tensor:
+        """(B, L) each -> (B, L, D): what the first layer takes."""
+        embedded = self.embeddings(input_ids, position_ids, token_type_ids)  # (B, L, E)
+        # Autocast would leave the projection's result, and with pre-norm the whole residual stream, in half precision.
+        return self.embedding_projection(embedded).to(embedded.dtype)
+
+    def attention_contexts(self, attention_mask: torch.Tensor, position_ids: torch.Tensor) -> list[AttentionContext]:
+        """What each layer attends with, from (B, L) masks and positions: made once for the global layers and once for the local ones."""
+        config, length = self.config, attention_mask.shape[1]
         allowed = block_mask(attention_mask)
-        score_bias = rotary = None
+        if self.causal:
+            allowed = allowed & causal_mask(length, allowed.device)
+        bias = self._written_out_bias(length, attention_mask.device)
+        everywhere = self._context(allowed, bias, position_ids, config.rotary_base)
+        if not any(config.is_local(layer) for layer in range(self.num_layers)):
+            return [everywhere] * self.num_layers
+        allowed = allowed & window_mask(length, config.local_window, allowed.device)
+        nearby = self._context(allowed, bias, position_ids, config.local_rotary_base or config.rotary_base)
+        return [nearby if config.is_local(layer) else everywhere for layer in range(self.num_layers)]
+
+    def _written_out_bias(self, length: int, device: torch.device) -> torch.Tensor | None:
+        """(H, L, L) or (H, 1, 1) to add to the scores, in the compute dtype; None where SDPA computes."""
         dtype = compute_dtype(self.embedding_weight)
         if self.relative_bias is not None:
-            relative = self.relative_bias(attention_mask.shape[1]).to(dtype)  # (H, L, L)
-            score_bias = torch.where(allowed, relative, float("-inf"))
-        elif writes_scores(attention_mask.device, dtype):
-            nothing = torch.zeros(self.config.num_heads, 1, 1, device=attention_mask.device, dtype=dtype)
-            score_bias = torch.where(allowed, nothing, float("-inf"))
+            return self.relative_bias(length).to(dtype)
+        return torch.zeros(self.config.num_heads, 1, 1, device=device, dtype=dtype) if writes_scores(device, dtype) else None
+
+    def _context(
+        self, allowed: torch.Tensor, bias: torch.Tensor | None, position_ids: torch.Tensor, rotary_base: float
+    ) -> AttentionContext:
+        score_bias = None if bias is None else torch.where(allowed, bias, float("-inf"))
+        rotary = None
         if self.config.positions == "rotary":
-            rotary = rotary_angles(position_ids, self.hidden_size // self.config.num_heads, self.config.rotary_base)
+            rotary = rotary_angles(position_ids, self.hidden_size // self.config.num_heads, rotary_base)
         return AttentionContext(allowed, score_bias, rotary)
 
     def flops(self, batch_size: int, length: int) -> float:
-        """Forward FLOPs of the matrix products (a multiply-add is two); norms, softmax and look-ups are left out."""
-        width, inner = self.hidden_size, self.config.intermediate_size
+        """Forward FLOPs of the matrix products (a multiply-add is two); norms, softmax and look-ups are left out. Masked scores count: they
+        are computed, also those outside a local window."""
+        width, inner, embedding = self.hidden_size, self.config.intermediate_size, self.config.embedding_width
         projections = 4 * width * width + (3 if self.config.activation == "geglu" else 2) * width * inner
         attention = 2 * width * length
-        return 2.0 * batch_size * length * self.num_layers * (projections + attention)
+        widening = width * embedding if embedding != width else 0
+        return 2.0 * batch_size * length * (self.num_layers * (projections + attention) + widening)
 
 
 def initialise(module: nn.Module, standard_deviation: float) -> None:

@@ -37,6 +37,10 @@ class MaskedLM(nn.Module):
 
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Output:
         hidden = self.encoder(batch["input_ids"], batch["attention_mask"], batch.get("position_ids"), batch.get("token_type_ids"))
+        return self.masked_tokens(hidden, batch)
+
+    def masked_tokens(self, hidden: torch.Tensor, batch: Mapping[str, torch.Tensor]) -> Output:
+        """Loss and metrics from the encoder's output (B, L, D)."""
         positions, labels = self._slots(batch["label_positions"], batch["labels"], hidden.shape[1])
         logits = self.head(hidden.flatten(0, 1).index_select(0, positions), self.encoder.embedding_weight).float()  # (N, V)
         loss = F.cross_entropy(logits, labels, ignore_index=IGNORE_INDEX, reduction="sum")
@@ -66,6 +70,5 @@ class MaskedLM(nn.Module):
     def flops(self, batch: Mapping[str, torch.Tensor]) -> Flops:
         """Of all slots, used or not: a function of the shapes alone."""
         batch_size, length = batch["input_ids"].shape
-        slots, width = batch["labels"].numel(), self.encoder.hidden_size
-        projection = 2.0 * slots * width * self.head.bias.numel()
-        return Flops(self.encoder.flops(batch_size, length) + 2.0 * slots * width * width + projection, projection)
+        head = self.head.flops(batch["labels"].numel())
+        return Flops(self.encoder.flops(batch_size, length) + head.total, head.head)

@@ -118,6 +118,12 @@ class Cells:
 
     def _run(self, encoded: EncodedTask, start: str, seed: int, place: Path) -> dict:
         encoder = self.encoder(start)
+        if encoder.causal and encoded.data.kind != "tagging" and self.config.evaluation.pooling == "cls":
+            raise UserError(
+                "the first token of a left-to-right encoder has seen nothing but itself, so that no task can be told from it",
+                given="evaluation.pooling=cls",
+                fix="evaluation.pooling=mean or last",
+            )
         recipe = encoded.recipe(self.config.evaluation, start, encoder.hidden_size)
         title = f"{encoded.task.name}, {'pretrained' if start == 'pretrained' else 'random start'}, seed {seed}"
         record = run_cell(place, encoded, encoder, recipe, seed, self.fabric, self.tokenizer.vocabulary.pad_id, title)

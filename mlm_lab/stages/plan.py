@@ -6,13 +6,28 @@ from typing import TYPE_CHECKING
 
 from mlm_lab import console
 from mlm_lab.stages import pretrain
-from mlm_lab.stages.prepare import prepare
-from mlm_lab.training.budget import StepFacts
+from mlm_lab.stages.prepare import describe_plans, prepare
+from mlm_lab.training.phases import steps_until
 from mlm_lab.training.trainer import resolve_precision
 
 if TYPE_CHECKING:
     from mlm_lab.run_config import RunConfig
     from mlm_lab.run_folder import RunFolder
+    from mlm_lab.training.course import Course
+
+STEP_COLUMNS = [
+    "row length",
+    "sequences",
+    "steps",
+    "rows of an epoch",
+    "corpus tokens",
+    "positions",
+    "targets",
+    "density",
+    "FLOPs",
+    "FLOPs a token",
+]
+STEP_NOTE = "density: targets for each position that is not padding; FLOPs: forward and backward, a token is one of the corpus"
 
 
 def check(config: RunConfig) -> None:
@@ -21,31 +36,58 @@ def check(config: RunConfig) -> None:
 
 
 def run(config: RunConfig, folder: RunFolder) -> None:
-    """Print parameters, rows, steps, tokens, positions, FLOPs and memory. Prepares the token store where there is none yet."""
+    """Print parameters, steps, tokens, positions, FLOPs and memory, of the run and of each of its length phases. Prepares the token store
+    where there is none yet; costs come from shapes, so that no weight is made and no text of the run's size is needed."""
+    import torch
+
     from mlm_lab.training.course import Course
 
-    course = Course.open(config, prepare(config).store_folder)
-    precision = resolve_precision(config.trainer)
-    batch = course.sample_batch()
-    positions, slots = int((batch["attention_mask"] != 0).sum()), batch["labels"].shape[1]
+    with torch.device("meta"):
+        course = Course.open(config, prepare(config).store_folder)
+    steps = None if config.budget.hours is not None else course.steps(None)
+    console.table("Plan", ["", "value", ""], _totals(course, steps, resolve_precision(config.trainer)))
+    console.table("An average step", STEP_COLUMNS, [_phase_row(course, number, steps) for number in range(len(course.phases))], STEP_NOTE)
+    for line in describe_plans(config, course.train):
+        console.say(line)
+
+
+def _totals(course: Course, steps: int | None, precision: str) -> list[list[str]]:
+    config = course.config
     memory = course.memory_bytes(config.trainer.micro_batch_size, 2 if precision.startswith("bf16") else 4)
-    head = course.flops_per_step.head / course.flops_per_step.total
     rows = [
         ["parameters", f"{course.parameters:,}", ""],
-        ["rows of an epoch", f"{course.rows:,}", f"of {config.max_length} tokens"],
-        ["label slots of a row", f"{slots:,}", ""],
-        ["corpus tokens a step", f"{course.tokens_per_step:,.0f}", f"{config.batch_size} sequences"],
-        ["FLOPs a step", f"{course.flops_per_step.total:.3g}", f"{100 * head:.0f} % of them the vocabulary projection"],
         ["memory", f"{memory / 2**30:.2f} GiB", f"about, for each device, {precision}"],
     ]
-    if config.budget.hours is not None:
-        rows.append(["steps", "-", f"as many as fit into {config.budget.hours} h: measured when pretraining starts"])
-    else:
-        steps = config.budget.steps_for(StepFacts(course.tokens_per_step, course.flops_per_step.total, seconds=None))
-        rows += [
-            ["steps", f"{steps:,}", f"{course.epochs(steps):.2f} epochs"],
-            ["corpus tokens", f"{steps * course.tokens_per_step:,.0f}", ""],
-            ["positions", f"{steps * positions:,}", "inputs without padding, about"],
-            ["FLOPs", f"{steps * course.flops_per_step.total:.3g}", ""],
-        ]
-    console.table("Plan", ["", "value", ""], rows)
+    if steps is None:
+        return [*rows, ["steps", "-", f"as many as fit into {config.budget.hours} h: measured when pretraining starts"]]
+    positions, padding = course.total(lambda cost: cost.positions, steps), course.total(lambda cost: cost.padding, steps)
+    targets, flops = course.total(lambda cost: sum(cost.targets.values()), steps), course.flops(steps, steps)
+    return [
+        *rows,
+        ["steps", f"{steps:,}", f"{course.epochs(steps):.2f} epochs"],
+        ["corpus tokens", _number(course.total(lambda cost: cost.tokens, steps)), ""],
+        ["positions", _number(positions), f"inputs, about {100 * padding / positions:.0f} % of them padding"],
+        ["supervised positions", _number(targets), "about, targets of all losses"],
+        ["FLOPs", _number(flops.total), f"{100 * flops.head / flops.total:.0f} % of them the vocabulary projection"],
+    ]
+
+
+def _phase_row(course: Course, number: int, steps: int | None) -> list[str]:
+    phase, cost = course.phases[number], course.costs[number]
+    return [
+        f"{phase.max_length}",
+        f"{phase.batch_size}",
+        "-" if steps is None else f"{steps_until(course.phases, steps, steps)[number]:,}",
+        f"{cost.rows:,}",
+        f"{cost.tokens:,.0f}",
+        f"{cost.positions:,}",
+        ", ".join(f"{name} {count:,}" for name, count in cost.targets.items()),
+        f"{cost.density:.3f}",
+        f"{cost.flops.total:.3g}",
+        f"{cost.flops.total / cost.tokens:.3g}",
+    ]
+
+
+def _number(value: float) -> str:
+    """12,345, and 4.26e10 from a thousand million on."""
+    return f"{value:,.0f}" if value < 1e9 else f"{value:.3g}".replace("e+", "e")

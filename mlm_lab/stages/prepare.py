@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlm_lab import console
+from mlm_lab.corruption.draws import Draws
 from mlm_lab.data.build_once import build_once
 from mlm_lab.data.documents import TRAIN
 from mlm_lab.data.store_build import build_store, store_fingerprint
-from mlm_lab.data.token_store import SPLITS, TOKENIZER, Manifest, vocabulary_from_dict
+from mlm_lab.data.token_store import SPLITS, TOKENIZER, Manifest, TokenStore, vocabulary_from_dict
 from mlm_lab.tokenizers.loading import LoadedTokenizer, load
 from mlm_lab.tokenizers.pretrained import Pretrained
+from mlm_lab.training.phases import phases_of
 from mlm_lab.types import Vocabulary
 
 if TYPE_CHECKING:
@@ -66,6 +68,22 @@ def run(config: RunConfig, folder: RunFolder) -> None:
             f"{prepared.unknown_share:.1%} of the tokens are UNK, which nothing is learnt from: "
             "a larger tokenizer.vocab_size, or tokenizer=bpe, which spells any text, would help"
         )
+    for line in describe_plans(config, TokenStore.open(prepared.store_folder, TRAIN)):
+        console.say(line)
+
+
+def describe_plans(config: RunConfig, train: TokenStore) -> list[str]:
+    """What the objective says of the examples that it makes of a corpus: of the first epoch of each length phase, where it says anything.
+
+    Raises:
+        UserError: the corpus cannot serve the objective.
+    """
+    lines = []
+    for phase in phases_of(config):
+        plan = config.objective.plan(train, phase.max_length, Draws(seed=config.seeds.corruption, split=TRAIN))
+        found = plan.describe() if hasattr(plan, "describe") else []
+        lines += [f"rows of {phase.max_length} tokens:", *found] if found and config.length_phases else found
+    return lines
 
 
 def prepare(config: RunConfig) -> Prepared:

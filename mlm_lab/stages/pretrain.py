@@ -95,7 +95,7 @@ def fit(config: RunConfig, folder: RunFolder, prepared: Prepared) -> tuple[Pretr
         loggers=config.logger.build(folder, to_dict(config)) if is_main_process() else [],
         callbacks=[recorder, checkpoints, Announcement(folder)],  # a resumed run is restored before it is announced
     )
-    if config.batch_size < trainer.world_size:
+    if min(phase.batch_size for phase in course.phases) < trainer.world_size:
         raise UserError(
             "a step has fewer sequences than there are ranks",
             given=f"batch_size={config.batch_size}",
@@ -111,14 +111,14 @@ def fit(config: RunConfig, folder: RunFolder, prepared: Prepared) -> tuple[Pretr
 
 
 def _record(folder: RunFolder, prepared: Prepared, module: Pretraining, recorder: Recorder, checkpoints: Checkpoints) -> None:
-    course, totals, flops = module.course, recorder.totals, module.course.flops_per_step
+    course, totals, flops = module.course, recorder.totals, module.course.flops(module.total_steps, module.step)
     folder.update_summary(
         steps=module.step,
         tokens=round(totals["corpus_tokens"]),
         positions=round(totals["positions"]),
         supervised_positions=round(totals["supervised_positions"]),
         dropped_slots=round(totals["dropped_slots"]),
-        flops={"total": flops.total * module.step, "head": flops.head * module.step},
+        flops={"total": flops.total, "head": flops.head},
         parameters={"total": course.parameters, "encoder": sum(p.numel() for p in module.module.encoder.parameters())},
         seconds=recorder.throughput.seconds,
         tokens_per_second=recorder.throughput.positions_per_second,

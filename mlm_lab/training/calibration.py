@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from mlm_lab.training.step import TensorBatch, accumulate_gradients, clip_gradient
+from mlm_lab.training.step import TensorBatch, accumulate_gradients, clip_gradient, compile_module
 from mlm_lab.types import ObjectiveModule
 
 
@@ -32,7 +32,7 @@ def seconds_per_step(
     with torch.random.fork_rng(devices=devices):
         clone = copy.deepcopy(module).to(device).train()
         if module._compiled_call_impl is not None:
-            clone.compile()  # a copy is not compiled; what the compiler makes of it is cached for the run
+            compile_module(clone)  # a copy is not compiled; what the compiler makes of it is cached for the run
         optimizer = optim.build(clone)
         times: list[float] = []
         while len(times) < 2 or (sum(times[1:]) < enough_seconds and len(times) < 50):

@@ -24,7 +24,7 @@ from mlm_lab.training import checkpoint
 from mlm_lab.training.ceiling import matmul_flops_per_second
 from mlm_lab.training.display import show_course
 from mlm_lab.training.interrupt import StopRequest
-from mlm_lab.training.metrics import MetricsFile, averages
+from mlm_lab.training.metrics import LOSS_PREFIX, MetricsFile, averages
 from mlm_lab.training.module import Pretraining
 from mlm_lab.training.throughput import WARMUP_STEPS, Throughput
 from mlm_lab.training.validation import PLATEAU_MARGIN, HeldOut, evaluate
@@ -111,10 +111,17 @@ class Recorder(lightning.Callback):
         rate = self.throughput.lap(self.totals["positions"])
         shares = {name: pair for name, pair in fetched.items() if name not in TOTALS}
         row = {f"train/{name}": value for name, value in averages(shares, module.module.loss_weights).items()}
-        flops_per_second = module.course.flops_per_step.total * rate / max(_counts(fetched)["positions"] / steps, 1)
+        counts = _counts(fetched)
+        flops = (
+            module.course.flops(module.total_steps, module.step).total - module.course.flops(module.total_steps, module.step - steps).total
+        )
+        flops_per_second = flops * rate / max(counts["positions"], 1)
         ceiling = matmul_flops_per_second(trainer.strategy.root_device, trainer.precision) * trainer.world_size
         return row | {
-            "train/supervised_positions": fetched["supervised_positions"][0] / steps,
+            "train/supervised_positions": counts["supervised_positions"] / steps,
+            "train/supervision_density": counts["supervised_positions"] / max(counts["positions"], 1),
+            "train/flops_per_token": flops / max(counts["corpus_tokens"], 1),
+            **_densities(fetched, counts["positions"]),
             "train/learning_rate": module.optimizers().param_groups[0]["lr"],
             "train/tokens_per_second": rate,
             "train/flops_per_second": flops_per_second,
@@ -184,7 +191,15 @@ def _refuse_divergence(trainer: lightning.Trainer, step: int, row: Mapping[str, 
 
 def _counts(fetched: Mapping[str, tuple[float, float]]) -> dict[str, float]:
     padding, inputs = fetched.get("padded_share", (0.0, 0.0))
-    return {name: fetched.get(name, (0.0, 0.0))[0] for name in TOTALS} | {"positions": inputs - padding}
+    targets = sum(count for name, (_, count) in fetched.items() if name.startswith(LOSS_PREFIX))
+    found = {"positions": inputs - padding, "supervised_positions": targets}
+    return {name: fetched.get(name, (0.0, 0.0))[0] for name in TOTALS} | found
+
+
+def _densities(fetched: Mapping[str, tuple[float, float]], positions: float) -> dict[str, float]:
+    """Targets of each loss for each position, where there are several losses."""
+    targets = {name.removeprefix(LOSS_PREFIX): count for name, (_, count) in fetched.items() if name.startswith(LOSS_PREFIX)}
+    return {f"train/{name}_density": count / max(positions, 1) for name, count in targets.items()} if len(targets) > 1 else {}
 
 
 class Checkpoints(lightning.Callback):
@@ -254,7 +269,7 @@ class Checkpoints(lightning.Callback):
                 "optimizer": trainer.strategy.optimizer_state(trainer.optimizers[0]),
                 "recorder": self.recorder.state(module),
                 "step": module.step,
-                "consumed": module.step * module.course.config.batch_size,
+                "consumed": module.course.examples(module.total_steps, module.step),
                 "store": module.course.train.fingerprint,
                 "threads": torch.get_num_threads(),
                 "peak_memory_bytes": self.peak_memory_bytes,

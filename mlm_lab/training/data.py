@@ -1,11 +1,13 @@
 """A run as a map from optimiser step to batch: dataset[step] is this rank's share, whichever process makes it and wherever a run begins.
 
-step -> positions of the rank -> sampler -> example keys -> objective.make_batch -> arrays
+step -> its phase -> positions of the rank in it -> sampler -> example keys -> objective.make_batch -> arrays
 """
 
 from __future__ import annotations
 
 import signal
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,14 +17,17 @@ from torch.utils.data import DataLoader, Dataset
 from mlm_lab.corruption.draws import Draws
 from mlm_lab.data.sampler import Sampler, rank_share
 from mlm_lab.data.token_store import TokenStore
-from mlm_lab.types import IGNORE_INDEX, Batch, Objective, Plan
+from mlm_lab.training.phases import Phase
+from mlm_lab.types import Batch, Objective, Plan
 
+ATTENTION_MASKS = ("attention_mask", "decoder_attention_mask")
+"""Each is 0 where a position is padding."""
 SHOWN = ("mask_share", "random_share", "keep_share")
 """What the input shows at a labelled position, in the order of the objectives' label_kinds (1, 2, 3)."""
 
 
-class StepDataset(Dataset):
-    """Batches of optimiser steps, and what there is to say about them as (sum, count) pairs.
+class PhaseDataset(Dataset):
+    """Batches of the optimiser steps of one phase, and what there is to say about them as (sum, count) pairs.
 
     Pickles without its sampler, which each worker process makes for itself: plans are functions of the store and the seeds.
     """
@@ -31,19 +36,22 @@ class StepDataset(Dataset):
         self,
         objective: Objective,
         store: TokenStore,
+        phase: Phase,
         *,
-        max_length: int,
-        batch_size: int,
         order_seed: int,
         corruption_seed: int,
-        total_steps: int | None = None,
+        first_step: int = 0,
+        first_example: int = 0,
+        horizon: int | None = None,
         rank: int = 0,
         world_size: int = 1,
     ):
-        """batch_size: sequences of a step over all ranks. total_steps: the run's horizon, which scheduled ratios follow."""
-        self.objective, self.store, self.max_length, self.batch_size = objective, store, max_length, batch_size
-        self.order = Draws(seed=order_seed, split=store.split)
-        self.draws = Draws(seed=corruption_seed, split=store.split, horizon=total_steps and total_steps * batch_size)
+        """first_step, first_example: where the phase begins in the run. horizon: examples of the whole run, for scheduled ratios."""
+        self.objective, self.store, self.phase = objective, store, phase
+        self.first_step, self.first_example = first_step, first_example
+        split = f"{store.split}/{phase.number}" if phase.number else store.split  # another phase draws anew
+        self.order = Draws(seed=order_seed, split=split)
+        self.draws = Draws(seed=corruption_seed, split=split, horizon=horizon)
         self.rank, self.world_size = rank, world_size
         self._sampler: Sampler | None = None
 
@@ -54,16 +62,30 @@ class StepDataset(Dataset):
         return self._sampler
 
     def _plan(self, epoch: int) -> Plan:
-        return self.objective.plan(self.store, self.max_length, replace(self.draws, epoch=epoch))
+        return self.objective.plan(self.store, self.phase.max_length, replace(self.draws, epoch=epoch))
 
     def __getitem__(self, step: int) -> tuple[Batch, Batch]:
-        positions = rank_share(step, self.batch_size, self.rank, self.world_size)
-        parts = [self.objective.make_batch(self.store, plan, keys) for plan, keys in self.sampler.parts(positions)]
+        """step: of the run."""
+        positions = rank_share(step - self.first_step, self.phase.batch_size, self.rank, self.world_size)
+        parts = [
+            self.objective.make_batch(self.store, plan, replace(keys, position=keys.position + self.first_example))
+            for plan, keys in self.sampler.parts(positions)
+        ]
         batch = parts[0] if len(parts) == 1 else {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         return batch, batch_facts(batch)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_sampler": None}
+
+
+class StepDataset(Dataset):
+    """Batches of all optimiser steps of a run: each phase's own."""
+
+    def __init__(self, parts: Sequence[PhaseDataset]):
+        self.parts = list(parts)
+
+    def __getitem__(self, step: int) -> tuple[Batch, Batch]:
+        return self.parts[bisect_right([part.first_step for part in self.parts], step) - 1][step]
 
 
 def step_loader(dataset: StepDataset, start: int, stop: int, num_workers: int, pin_memory: bool) -> DataLoader[Any]:
@@ -86,16 +108,14 @@ def _leave_signals_to_the_run(worker: int) -> None:
 
 
 def batch_facts(batch: Batch) -> Batch:
-    """name -> (2,) float64 sum and count: padding among all inputs; totals of the step (count 1); what the labelled positions show."""
-    supervised = int((batch["labels"] != IGNORE_INDEX).sum())
-    facts = {
-        "padded_share": (int((batch["attention_mask"] == 0).sum()), batch["attention_mask"].size),
-        "supervised_positions": (supervised, 1),
-    }
+    """name -> (2,) float64 sum and count: padding among all inputs, of encoder and decoder; totals of the step (count 1); what the input
+    shows at the labelled positions, where it is corrupted there."""
+    masks = [batch[name] for name in ATTENTION_MASKS if name in batch]
+    facts = {"padded_share": (sum(int((mask == 0).sum()) for mask in masks), sum(mask.size for mask in masks))}
     for name in ("corpus_tokens", "dropped_slots"):
         if name in batch:
             facts[name] = (int(batch[name].sum()), 1)
     if "label_kinds" in batch:
-        shown = np.bincount(batch["label_kinds"].ravel(), minlength=4)
-        facts |= {name: (int(shown[kind]), supervised) for kind, name in enumerate(SHOWN, start=1)}
+        shown = np.bincount(batch["label_kinds"].ravel(), minlength=4)[1:]
+        facts |= {name: (int(count), int(shown.sum())) for name, count in zip(SHOWN, shown, strict=True)}
     return {name: np.asarray(pair, dtype=np.float64) for name, pair in facts.items()}

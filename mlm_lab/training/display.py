@@ -15,12 +15,15 @@ from mlm_lab.training.samples import Sample
 def show_course(course: Course, steps: int, precision: str, device: str, seconds_per_step: float, done: int = 0) -> None:
     """The run in a few lines, before its first step. done: steps of an earlier start."""
     config = course.config
-    length = f"{config.max_length} tokens"
+    lengths = " and ".join(f"{cost.rows:,} rows of {phase.max_length}" for phase, cost in zip(course.phases, course.costs, strict=True))
+    sequences = " and ".join(dict.fromkeys(f"{phase.batch_size:,}" for phase in course.phases))
+    density = course.mean(lambda cost: cost.density)
     rows = {
         "objective": describe(config.objective),
-        "data": f"{describe(config.data)}: {len(course.train.tokens):,} tokens, {course.rows:,} rows of {length}",
+        "data": f"{describe(config.data)}: {len(course.train.tokens):,} tokens, {lengths} tokens",
         "model": f"{course.parameters:,} parameters; {describe_model(config.model)}; vocabulary {course.train.vocabulary.size:,}",
-        "step": f"{config.batch_size} sequences, {course.tokens_per_step:,.0f} corpus tokens, {course.flops_per_step.total:.3g} FLOPs",
+        "step": f"{sequences} sequences, {course.tokens_per_step:,.0f} corpus tokens, {density:.3f} targets a position, "
+        f"{course.flops_per_step.total:.3g} FLOPs",
         "budget": f"{steps:,} steps, {steps * course.tokens_per_step:,.0f} tokens ({course.epochs(steps):.2f} epochs), "
         f"{steps * course.flops_per_step.total:.3g} FLOPs",
         "hardware": f"{device}, precision {precision}{' (auto)' if config.trainer.precision == 'auto' else ''}"
@@ -36,22 +39,36 @@ def show_course(course: Course, steps: int, precision: str, device: str, seconds
 
 def show_result(summary: Mapping[str, Any], samples: list[Sample]) -> None:
     """Held-out metrics beside the unigram's, and what the model fills in. summary: of the run folder."""
-    metrics, columns, rows = summary.get("metrics", {}), ["", "loss", "accuracy"], []
+    metrics, columns = summary.get("metrics", {}), ["", "loss", "accuracy", "and"]
     probes = sorted(name.removesuffix("_loss") for name in metrics if name.startswith("probe/") and name.endswith("_loss"))
-    for name, (loss, accuracy) in {
-        "val (the run's own masks)": ("val/loss", "val/mlm_accuracy"),
-        **{name: (f"{name}_loss", f"{name}_accuracy") for name in probes},
-        "unigram on the probe": ("unigram_loss", "unigram_accuracy"),
-    }.items():
-        if metrics.get(loss) is not None:
-            share = metrics.get(accuracy)
-            rows.append([name, f"{metrics[loss]:.3f}", None if share is None else f"{100 * share:.1f} %"])
+    rows = _rows_of_val({name.removeprefix("val/"): value for name, value in metrics.items() if name.startswith("val/")})
+    for name, key in {**{name: name for name in probes}, "unigram on the probe": "unigram"}.items():
+        if metrics.get(f"{key}_loss") is not None:
+            rows.append([name, f"{metrics[f'{key}_loss']:.3f}", _percent(metrics.get(f"{key}_accuracy")), ""])
     left = metrics.get("plateau_left_step")
     plateau = [f"left the unigram plateau by step {left:,}" if left else "did not leave the unigram plateau"] if probes else []
     rate = [f"{summary['tokens_per_second']:,.0f} positions/s"] if summary.get("tokens_per_second") else []
     table("Held-out text", columns, rows, "; ".join([*plateau, *rate]) or None)
     if samples:
         table("Fill-mask, held-out sentences", ["input", "gold", "top 5"], [[s.text, s.gold, " | ".join(s.answers)] for s in samples])
+
+
+def _rows_of_val(metrics: Mapping[str, float]) -> list[list[str | None]]:
+    """A row for the run's loss and, where it has several, one for each; what else was measured stands beside."""
+    parts = [
+        name.removesuffix("_loss") for name in metrics if name.endswith("_loss") and f"{name.removesuffix('_loss')}_accuracy" in metrics
+    ]
+    accuracies = [name for name in metrics if name.endswith("_accuracy")]
+    single = accuracies[0] if len(accuracies) == 1 and not parts else ""
+    shown = {"loss", single, *(f"{part}_{kind}" for part in parts for kind in ("loss", "accuracy"))}
+    rest = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in metrics.items() if name not in shown and value is not None)
+    rows = [("val (the run's own task)", metrics.get("loss"), metrics.get(single), rest)]
+    rows += [(f"val {part}", metrics[f"{part}_loss"], metrics[f"{part}_accuracy"], "") for part in parts]
+    return [[name, f"{loss:.3f}", _percent(accuracy), others] for name, loss, accuracy, others in rows if loss is not None]
+
+
+def _percent(share: float | None) -> str | None:
+    return None if share is None else f"{100 * share:.1f} %"
 
 
 def describe(part: object) -> str:

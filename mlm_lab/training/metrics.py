@@ -13,6 +13,9 @@ import torch
 
 from mlm_lab.types import Sums
 
+LOSS_PREFIX = "loss:"
+"""Before the names of losses, which count their targets, among other metrics."""
+
 
 class Meter:
     """Sums and counts that accumulate without a synchronisation or a computation: they are added up when they are fetched. Every rank adds
@@ -57,22 +60,24 @@ def _exact(device: torch.device) -> torch.dtype:
 
 
 def averages(fetched: Mapping[str, tuple[float, float]], weights: Mapping[str, float]) -> dict[str, float]:
-    """Means of what a meter fetched: `loss` (weighted, each loss over its own targets), `perplexity`, each loss where there are several,
-    and the metrics. A loss without any target is 0 (traps.md 4); a metric without any is left out: 0 would be a number that nobody measured
-    (traps.md 33). Perplexity is the exponential of the first loss's sum over its count, once, never a mean of perplexities.
+    """Means of what a meter fetched: `loss` (weighted, each loss over its own targets), each loss where there are several, the metrics,
+    and `<first loss>_perplexity`: the exponential of that loss's sum over its count, once, never a mean of perplexities. It has the loss's
+    name, since those of masked, left-to-right and span models answer different questions. A loss without any target is 0 (traps.md 4); a
+    metric or a perplexity without any is left out: it would be a number that nobody measured (traps.md 33).
 
-    fetched: losses under "loss:<name>", metrics under their own names. weights: of the losses; the first predicts tokens.
+    fetched: losses under "loss:<name>", metrics under their own names. weights: of the losses, the one on tokens first; a loss that was
+    not fetched (a probe may have fewer than training) is left out.
     """
-    losses = {name: _mean(*fetched[f"loss:{name}"]) for name in weights}
+    losses = {name: _mean(*fetched[f"{LOSS_PREFIX}{name}"]) for name in weights if f"{LOSS_PREFIX}{name}" in fetched}
+    first, main = next(iter(losses.items()))
     values = {"loss": sum(weights[name] * value for name, value in losses.items())}
     if len(losses) > 1:
         values |= {f"{name}_loss": value for name, value in losses.items()}
     else:  # a module that also reports its only loss as a metric says nothing new
-        fetched = {name: pair for name, pair in fetched.items() if name != f"{next(iter(weights))}_loss"}
-    values |= {name: total / count for name, (total, count) in fetched.items() if count and not name.startswith("loss:")}
-    first = next(iter(weights))
-    if fetched[f"loss:{first}"][1]:
-        values["perplexity"] = math.exp(losses[first]) if losses[first] < 700 else math.inf
+        fetched = {name: pair for name, pair in fetched.items() if name != f"{first}_loss"}
+    values |= {name: total / count for name, (total, count) in fetched.items() if count and not name.startswith(LOSS_PREFIX)}
+    if fetched[f"{LOSS_PREFIX}{first}"][1]:
+        values[f"{first}_perplexity"] = math.exp(main) if main < 700 else math.inf
     return values
 
 

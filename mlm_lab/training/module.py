@@ -15,8 +15,9 @@ import torch
 from mlm_lab.training.calibration import seconds_per_step
 from mlm_lab.training.course import Course
 from mlm_lab.training.data import step_loader
-from mlm_lab.training.metrics import Meter
-from mlm_lab.training.step import accumulate_gradients, clip_gradient
+from mlm_lab.training.metrics import LOSS_PREFIX, Meter
+from mlm_lab.training.phases import Phase
+from mlm_lab.training.step import accumulate_gradients, clip_gradient, compile_module
 
 CALIBRATION_SECONDS = 10.0
 """Time spent on measuring a step where the budget is in hours."""
@@ -52,23 +53,28 @@ class Pretraining(lightning.LightningModule):
         self.total_steps = self.trainer.strategy.broadcast(steps)
         self.factor = self.course.config.schedule.build(self.total_steps)
         on_host = self.trainer.strategy.root_device.type == "cpu"
-        self.module.static_shapes = self.settings.compile or not on_host
+        chosen = self.settings.static_shapes
+        self.module.static_shapes = self.settings.compile or not on_host if chosen == "auto" else chosen
         if self.settings.compile:
-            self.module.compile()
+            compile_module(self.module)
 
     def seconds_per_step(self, enough_seconds: float) -> float:
-        """Time of a step on this machine, measured on a copy the first time that it is asked for."""
+        """Time of the run's average step on this machine, measured on a copy the first time that it is asked for."""
         if self._seconds_per_step is None:
-            self._seconds_per_step = seconds_per_step(
-                self.module,
-                self.optim,
-                lambda step: self.course.sample_batch(step, self.global_rank, self.trainer.world_size),
-                device=self.trainer.strategy.root_device,
-                micro_batch_size=self.settings.micro_batch_size,
-                context=self.trainer.precision_plugin.forward_context,
-                enough_seconds=enough_seconds,
-            )
+            phases = self.course.phases
+            self._seconds_per_step = sum(phase.share * self._measure(phase, enough_seconds / len(phases)) for phase in phases)
         return self._seconds_per_step
+
+    def _measure(self, phase: Phase, enough_seconds: float) -> float:
+        return seconds_per_step(
+            self.module,
+            self.optim,
+            lambda step: self.course.sample_batch(step, self.global_rank, self.trainer.world_size, phase.number),
+            device=self.trainer.strategy.root_device,
+            micro_batch_size=self.settings.micro_batch_size,
+            context=self.trainer.precision_plugin.forward_context,
+            enough_seconds=enough_seconds,
+        )
 
     def train_dataloader(self) -> Any:
         dataset = self.course.dataset(self.total_steps, self.global_rank, self.trainer.world_size)
@@ -126,7 +132,7 @@ class Pretraining(lightning.LightningModule):
 
     def _record(self, counts: dict[str, torch.Tensor], outputs: list, facts: dict[str, torch.Tensor], norm: torch.Tensor) -> None:
         for name, count in counts.items():
-            self.meter.add(f"loss:{name}", sum(output.losses[name] for output in outputs), count)
+            self.meter.add(f"{LOSS_PREFIX}{name}", sum(output.losses[name] for output in outputs), count)
         for output in outputs:
             self.meter.add_all(output.metrics)
         for name, pair in facts.items():

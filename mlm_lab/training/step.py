@@ -52,6 +52,11 @@ def accumulate_gradients(
     return outputs
 
 
+def compile_module(module: ObjectiveModule) -> None:
+    """Compile in place: with static shapes for the shapes that come, once each; otherwise as torch.compile decides."""
+    module.compile(dynamic=False if module.static_shapes else None)
+
+
 def clip_gradient(module: torch.nn.Module, limit: float | None) -> torch.Tensor:
     """Norm of the whole gradient, which is scaled down to `limit` where it is longer (None: left alone)."""
     gradients = [p for p in module.parameters() if p.grad is not None]

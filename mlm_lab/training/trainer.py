@@ -31,7 +31,10 @@ class TrainerSettings:
     precision: str
     """auto (bf16-mixed where the machine has bfloat16 arithmetic, else 32-true), 32-true, bf16-mixed, bf16-true, 64-true."""
     compile: bool
-    """Whether the module is compiled with torch.compile (static shapes then)."""
+    """Whether the module is compiled with torch.compile."""
+    static_shapes: bool | str
+    """Whether all steps compute on the same shapes, unused label slots too, so that a compiler compiles once (for each length phase). auto:
+    where the module is compiled, and on every device but the CPU, which would wait to count the slots. Never changes the result."""
     micro_batch_size: int | None
     """Sequences that pass through a device at a time; null: a rank's whole share of the step. Follows memory, never changes the result."""
     num_workers: int
@@ -49,6 +52,7 @@ class TrainerSettings:
             ),
             ("num_nodes", self.num_nodes, self.num_nodes >= 1, "at least 1"),
             ("precision", self.precision, self.precision in PRECISIONS, ", ".join(PRECISIONS)),
+            ("static_shapes", self.static_shapes, self.static_shapes in (True, False, "auto"), "true, false or auto"),
             ("micro_batch_size", self.micro_batch_size, self.micro_batch_size is None or self.micro_batch_size >= 1, "at least 1, or null"),
             ("num_workers", self.num_workers, self.num_workers >= 0, "at least 0"),
             ("log_every_steps", self.log_every_steps, self.log_every_steps >= 1, "at least 1"),

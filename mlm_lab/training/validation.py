@@ -89,7 +89,7 @@ def evaluate(
     """
     import torch
 
-    from mlm_lab.training.metrics import Meter, averages
+    from mlm_lab.training.metrics import LOSS_PREFIX, Meter, averages
 
     was_training = module.training
     module.eval()
@@ -101,7 +101,7 @@ def evaluate(
                 tensors = {key: torch.from_numpy(value[rank::world_size]).to(device) for key, value in batch.items()}
                 output = module(tensors)
                 for loss, count in module.target_counts(tensors).items():
-                    meter.add(f"loss:{loss}", output.losses[loss], count)
+                    meter.add(f"{LOSS_PREFIX}{loss}", output.losses[loss], count)
                 meter.add_all(output.metrics)
             values |= _named(name, averages(meter.fetch(reduce), module.loss_weights))
     module.train(was_training)
@@ -109,11 +109,13 @@ def evaluate(
 
 
 def _named(probe: str, values: Mapping[str, float]) -> dict[str, float]:
-    """val/loss, val/mlm_accuracy, ...; of a probe its loss and accuracy: probe/mlm_15_loss, probe/mlm_15_accuracy."""
+    """val/loss, val/mlm_accuracy, ...; of a probe, whose name begins with what it measures, its own loss and accuracy and not those of
+    other losses: probe/mlm_15_loss, probe/mlm_15_accuracy."""
     if not probe:
         return {f"val/{name}": value for name, value in values.items()}
     family = probe.split("_")[0]
-    return {f"probe/{probe}_{name.removeprefix(family + '_')}": value for name, value in values.items() if name != "perplexity"}
+    own = {"loss": values.get(f"{family}_loss", values["loss"]), "accuracy": values[f"{family}_accuracy"]}
+    return {f"probe/{probe}_{name}": value for name, value in own.items()}
 
 
 def unigram_baseline(train: TokenStore, labels: np.ndarray) -> dict[str, float]:

@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
 from mlm_lab.corruption.counts import slot_capacity
 from mlm_lab.corruption.draws import Draws
-from mlm_lab.corruption.masking import Masked, capacity, mask_tokens, unit_names
+from mlm_lab.corruption.masking import Masked, mask_tokens, unit_names
+from mlm_lab.corruption.recipe import MaskingRecipe
 from mlm_lab.corruption.units.span import length_distribution
 from mlm_lab.types import IGNORE_INDEX
 from tests.corruption.stores import VOCABULARY
@@ -22,22 +23,24 @@ COUNTS = ("exact", "bernoulli", "stochastic")
 OVERSHOOTS = ("skip", "stop", "cut")
 
 
-@dataclass(frozen=True)
-class Settings:
-    """BERT's recipe."""
-
-    mask_ratio: float = 0.15
-    replace_mix: tuple[float, float, float] = (0.8, 0.1, 0.1)
-    replace_unit: str | None = None
-    mask_count: str = "exact"
-    unit: str = "token"
-    overshoot: str = "skip"
-    mask_unknown: bool = True
-    span_p: float = 0.2
-    max_span_length: int = 10
-
-
-BERT = Settings()
+BERT = MaskingRecipe(
+    mask_ratio=0.15,
+    mask_schedule="constant",
+    final_mask_ratio=None,
+    replace_mix=(0.8, 0.1, 0.1),
+    replace_unit=None,
+    mask_count="exact",
+    max_predictions=None,
+    predict_share=1.0,
+    unit="token",
+    overshoot="skip",
+    span_law="geometric",
+    span_p=0.2,
+    max_span_length=10,
+    frequency_exponent=0.0,
+    mask_unknown=True,
+    duplicates=None,
+)
 
 
 @dataclass(frozen=True)
@@ -51,12 +54,22 @@ class Grid:
     def special(self) -> np.ndarray:
         return np.isin(self.input_ids, [VOCABULARY.pad_id, VOCABULARY.cls_id, VOCABULARY.sep_id])
 
-    def mask(self, recipe: Settings, seed: int = 0, epoch: int = 0, slots: int | None = None, first: int = 0) -> Masked:
+    def mask(
+        self,
+        recipe: MaskingRecipe,
+        seed: int = 0,
+        epoch: int = 0,
+        slots: int | None = None,
+        first: int = 0,
+        ratios: np.ndarray | None = None,
+        weights: np.ndarray | None = None,
+    ) -> Masked:
         rows, length = self.input_ids.shape
         index = np.arange(first, first + rows)
-        slots = slots or capacity(recipe, length - 2)
-        draws, epochs = Draws(seed, "train"), np.full(rows, epoch)
-        return mask_tokens(self.input_ids, self.special, self.word_flags, recipe, VOCABULARY, draws, epochs, index, slots)
+        draws, epochs, slots = Draws(seed, "train"), np.full(rows, epoch), slots or recipe.slots(length)
+        ratios = np.full(rows, recipe.mask_ratio) if ratios is None else ratios
+        grid = (self.input_ids, self.special, self.word_flags)
+        return mask_tokens(*grid, recipe, VOCABULARY, draws, epochs, index, slots, ratios=ratios, weights=weights)
 
     def words(self) -> np.ndarray:
         """(B, L) number of the word of each token."""
@@ -239,7 +252,7 @@ def test_trap_06_sub_tokens_of_a_random_word_draw_their_own_ids() -> None:
 
 
 def test_trap_07_span_lengths() -> None:
-    probabilities = np.diff(np.concatenate([[0.0], length_distribution(0.2, 10), [1.0]]))
+    probabilities = np.diff(np.concatenate([[0.0], length_distribution("geometric", 0.2, 10), [1.0]]))
     assert abs((probabilities * np.arange(1, 11)).sum() - 3.797) < 5e-4  # 4.46 were they clipped
     assert np.allclose(probabilities[1:] / probabilities[:-1], 0.8)
     # As they come out, in words: long rows and few spans, so that hardly any touch.
@@ -265,6 +278,7 @@ def test_spans_stay_in_their_document() -> None:
     assert both.mean() < 0.5 * min(chosen[:, 9].mean(), chosen[:, 12].mean())
 
 
+@settings(deadline=None)
 @given(st.sampled_from(UNITS), st.sampled_from(COUNTS), st.sampled_from(OVERSHOOTS), st.integers(0, 100), st.floats(0.02, 1.0))
 def test_trap_08_a_batch_equals_its_rows(unit: str, mask_count: str, overshoot: str, seed: int, ratio: float) -> None:
     grid = make_grid(5, 30, length=40, seed=seed)
@@ -272,7 +286,7 @@ def test_trap_08_a_batch_equals_its_rows(unit: str, mask_count: str, overshoot: 
     together = grid.mask(recipe, seed=seed, epoch=3)
     for row in range(5):
         alone = Grid(grid.input_ids[row : row + 1], grid.word_flags[row : row + 1]).mask(recipe, seed=seed, epoch=3, first=row)
-        for whole, one in zip(together, alone, strict=True):
+        for whole, one in zip(together[:6], alone[:6], strict=True):
             assert whole.dtype == one.dtype and (whole[row : row + 1] == one).all()
 
 

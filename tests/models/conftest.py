@@ -10,9 +10,13 @@ from mlm_lab.types import Vocabulary
 BERT = {
     "hidden_size": 32,
     "num_layers": 2,
+    "share_layers": False,
     "num_heads": 4,
     "intermediate_size": 64,
+    "embedding_size": None,
+    "tie_output": True,
     "activation": "gelu",
+    "norm": "layer",
     "norm_position": "post",
     "embedding_norm": True,
     "final_norm": False,
@@ -24,6 +28,9 @@ BERT = {
     "relative_bias": "none",
     "relative_buckets": 32,
     "relative_max_distance": 128,
+    "local_window": None,
+    "global_every": 3,
+    "local_rotary_base": None,
     "type_vocab_size": 2,
     "initializer_range": 0.02,
     "hidden_dropout": 0.0,
@@ -39,7 +46,9 @@ MODERN = BERT | {
     "type_vocab_size": 0,
 }
 RELATIVE = BERT | {"positions": "none", "relative_bias": "neighbours"}
-RECIPES = {"bert": BERT, "modern": MODERN, "relative": RELATIVE}
+ALBERT = BERT | {"share_layers": True, "embedding_size": 16}
+LOCAL = MODERN | {"local_window": 6, "global_every": 2, "local_rotary_base": 100.0}
+RECIPES = {"bert": BERT, "modern": MODERN, "relative": RELATIVE, "albert": ALBERT, "local": LOCAL}
 
 
 def encoder_config(recipe: str = "bert", **changes: object) -> Encoder:

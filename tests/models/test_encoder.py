@@ -18,6 +18,8 @@ from tests.models.conftest import encoder_config, make_vocabulary
 
 PRESETS = sorted((Path(__file__).resolve().parents[2] / "conf" / "model").glob("*.yaml"))
 SIZES = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "medium": (8, 512), "base": (12, 768), "large": (24, 1024)}
+NAMED = {prefix + size: shape for size, shape in SIZES.items() for prefix in ("", "modern_")} | {"t5_tiny": (2, 128), "t5_small": (6, 512)}
+"""preset -> layers, width"""
 
 
 def preset(path: Path) -> Encoder:
@@ -32,7 +34,7 @@ def preset(path: Path) -> Encoder:
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
 def test_presets_have_the_sizes_that_they_are_named_for(path: Path):
     config = preset(path)
-    assert (config.num_layers, config.hidden_size) == SIZES[path.stem.removeprefix("modern_")]
+    assert (config.num_layers, config.hidden_size) == NAMED[path.stem]
     with torch.device("meta"):
         rows = 30_528
         parameters = sum(p.numel() for p in TransformerEncoder(config, rows).parameters()) - rows * config.hidden_size
@@ -41,7 +43,7 @@ def test_presets_have_the_sizes_that_they_are_named_for(path: Path):
 
 
 def test_presets_are_all_there():
-    assert {path.stem for path in PRESETS} == {prefix + size for size in SIZES for prefix in ("", "modern_")}
+    assert {path.stem for path in PRESETS} == NAMED.keys()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -67,7 +69,7 @@ def test_the_seed_gives_the_initial_weights(recipe: str):
     states = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        states.append(encoder_config(recipe).build(make_vocabulary()).state_dict()["layers.1.attention.qkv.weight"])
+        states.append(encoder_config(recipe).build(make_vocabulary()).state_dict()["layers.0.attention.qkv.weight"])
     assert torch.equal(states[0], states[1]) and not torch.equal(states[0], states[2])
     assert states[0].std().item() == pytest.approx(0.02, rel=0.1)
 

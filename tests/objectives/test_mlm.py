@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlm_lab.corruption.draws import Draws
+from mlm_lab.corruption.frequency import FREQUENCY_BINS
+from mlm_lab.corruption.masking import unit_names
+from mlm_lab.corruption.schedules import MASK_SCHEDULES
 from mlm_lab.data.packing import INPUT_FORMATS
 from mlm_lab.data.token_store import TokenStore
 from mlm_lab.errors import InvalidFields, UserError
 from mlm_lab.objectives.mlm import MLM
-from mlm_lab.types import IGNORE_INDEX, Batch
+from mlm_lab.types import IGNORE_INDEX, Batch, ExampleKeys
 from tests.corruption.stores import VOCABULARY, keys_of, make_store, many_documents, odd_documents, stores
 
 DRAWS = Draws(0, "train")
@@ -33,29 +37,38 @@ def same(first: Batch, second: Batch) -> bool:
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(
     stores(),
     st.integers(3, 40),
-    st.sampled_from(["token", "word", "span"]),
-    st.sampled_from(["exact", "bernoulli", "stochastic"]),
-    st.sampled_from(INPUT_FORMATS),
-    st.booleans(),
+    st.fixed_dictionaries(
+        {
+            "unit": st.sampled_from(unit_names()),
+            "mask_count": st.sampled_from(["exact", "bernoulli", "stochastic"]),
+            "input_format": st.sampled_from(INPUT_FORMATS),
+            "cross_document_attention": st.booleans(),
+            "mask_schedule": st.sampled_from(MASK_SCHEDULES),
+            "final_mask_ratio": st.just(0.7),
+            "predict_share": st.sampled_from([1.0, 0.5]),
+            "frequency_exponent": st.sampled_from([0.0, 0.5]),
+            "span_boundary_weight": st.sampled_from([0.0, 1.0]),
+        }
+    ),
     st.data(),
 )
-def test_trap_08_a_batch_equals_its_rows_bit_for_bit(
-    store: TokenStore, length: int, unit: str, mask_count: str, input_format: str, cross: bool, data: st.DataObject
-) -> None:
-    objective = mlm(unit=unit, mask_count=mask_count, input_format=input_format, cross_document_attention=cross, mask_ratio=0.4)
+def test_trap_08_a_batch_equals_its_rows_bit_for_bit(store: TokenStore, length: int, changes: dict, data: st.DataObject) -> None:
+    objective = mlm(mask_ratio=0.4, **changes)
     try:
-        plan = objective.plan(store, length, DRAWS)
+        plan = objective.plan(store, length, Draws(0, "train", horizon=100))
     except UserError:
         return  # no document fills a row
     index = data.draw(st.lists(st.integers(0, len(plan) - 1), min_size=1, max_size=6))
     epoch = data.draw(st.lists(st.integers(0, 50), min_size=len(index), max_size=len(index)))
-    batch = objective.make_batch(store, plan, keys_of(index, epoch))
+    position = data.draw(st.lists(st.integers(0, 120), min_size=len(index), max_size=len(index)))
+    keys = replace(keys_of(index, epoch), position=np.asarray(position))
+    batch = objective.make_batch(store, plan, keys)
     slots = objective.slots(length)
-    assert {name: array.shape[1:] for name, array in batch.items()} == {
+    expected = {
         "input_ids": (length,),
         "attention_mask": (length,),
         "position_ids": (length,),
@@ -65,9 +78,13 @@ def test_trap_08_a_batch_equals_its_rows_bit_for_bit(
         "dropped_slots": (),
         "corpus_tokens": (),
     }
+    expected |= {"selected_by_frequency": (FREQUENCY_BINS,)} if objective.frequency_exponent else {}
+    expected |= {"span_borders": (slots, 2)} if objective.span_boundary_weight else {}
+    assert {name: array.shape[1:] for name, array in batch.items()} == expected
     for row in range(len(index)):
-        alone = objective.make_batch(store, plan, keys_of(index[row : row + 1], epoch[row : row + 1]))
-        assert same({name: array[row : row + 1] for name, array in batch.items()}, alone)
+        part = slice(row, row + 1)
+        alone = objective.make_batch(store, plan, ExampleKeys(keys.position[part], keys.epoch[part], keys.index[part]))
+        assert same({name: array[part] for name, array in batch.items()}, alone)
 
 
 def test_documents_of_odd_sizes() -> None:
@@ -134,17 +151,85 @@ def test_trap_08_draws_depend_on_seed_split_epoch_and_index_alone() -> None:
     assert labels() == before, "no global generator"
 
 
+def test_trap_11_a_scheduled_ratio_follows_the_position_in_the_run() -> None:
+    store = many_documents(60)
+    objective = mlm(mask_ratio=0.1, mask_schedule="linear", final_mask_ratio=0.5, input_format="contiguous")
+    plan = objective.plan(store, 64, Draws(0, "train", horizon=1000))
+    assert plan.draws.horizon == 1000
+
+    def positions_of(position: int) -> set[int]:
+        batch = objective.make_batch(store, plan, replace(keys_of([4]), position=np.asarray([position])))
+        assert (batch["labels"] != IGNORE_INDEX).sum() == np.rint((0.1 + 0.4 * min(position / 1000, 1)) * batch["corpus_tokens"][0])
+        return set(batch["label_positions"][batch["labels"] != IGNORE_INDEX].tolist())
+
+    masks = [positions_of(position) for position in (0, 300, 700, 1000, 1500)]
+    assert all(before <= after for before, after in pairwise(masks)) and masks[0] < masks[-1]
+    assert masks[3] == masks[4], "the course ends with the run"
+    held_out = objective.make_batch(store, objective.plan(store, 64, Draws(0, "train")), keys_of([4]))
+    assert set(held_out["label_positions"][held_out["labels"] != IGNORE_INDEX].tolist()) == masks[3]
+
+
+def test_trap_10_static_masks_keep_their_ratio() -> None:
+    store = many_documents(60)
+    objective = mlm(duplicates=3, mask_schedule="uniform", mask_ratio=0.05, final_mask_ratio=0.9)
+    plan = objective.plan(store, 64, DRAWS)
+    masks = [objective.make_batch(store, plan, keys_of([5], epoch))["input_ids"].tobytes() for epoch in range(9)]
+    assert masks[:3] == masks[3:6] == masks[6:] and len(set(masks)) == 3
+
+
+def collocated() -> TokenStore:
+    """Text in which token 60 is followed by 61, 62, each a word."""
+    generator = np.random.default_rng(0)
+    sentences = generator.choice(np.arange(5, 45), size=(600, 12))
+    sentences[::3, 3:6] = [60, 61, 62]
+    ones = np.ones(sentences.size, dtype=bool)
+    return TokenStore.from_arrays(sentences.ravel(), ones, np.arange(601) * 12, np.arange(0, 601, 4), VOCABULARY)
+
+
+def test_collocations_are_masked_together() -> None:
+    store, objective = collocated(), mlm(unit="collocation", mask_ratio=0.3)
+    plan = objective.plan(store, 64, DRAWS)
+    seen = {}
+    for unit in ("collocation", "word"):
+        batch = mlm(unit=unit, mask_ratio=0.3).make_batch(store, plan, keys_of(range(len(plan))))
+        whole = mlm(mask_ratio=1.0, replace_mix=[0, 0, 1]).make_batch(store, plan, keys_of(range(len(plan))))["input_ids"]
+        chosen = np.zeros(whole.shape, dtype=bool)
+        np.put_along_axis(chosen, batch["label_positions"], batch["labels"] != IGNORE_INDEX, axis=1)
+        rows, columns = np.nonzero(whole == 60)
+        seen[unit] = np.stack([chosen[rows, columns + offset] for offset in range(3)]).sum(axis=0)
+    assert set(seen["collocation"]) == {0, 3} and {1, 2} <= set(seen["word"])
+    assert 0.2 < (seen["collocation"] == 3).mean() < 0.4, "as often as a word"
+
+
+def test_rare_tokens_are_selected_more_often() -> None:
+    tokens = 5 + np.minimum(np.random.default_rng(0).geometric(0.2, size=6000), 40)
+    store = TokenStore.from_arrays(tokens, np.ones(6000, dtype=bool), np.arange(0, 6001, 20), np.arange(0, 301, 4), VOCABULARY)
+    counts = np.bincount(tokens, minlength=VOCABULARY.padded_size)
+    assert (store.token_counts == counts).all()
+    found = []
+    for exponent in (0.0, 1.0):
+        objective = mlm(frequency_exponent=exponent, mask_ratio=0.2)
+        batch = objective.make_batch(store, plan := objective.plan(store, 64, DRAWS), keys_of(range(len(plan))))
+        labels = batch["labels"][batch["labels"] != IGNORE_INDEX]
+        found.append(np.mean(counts[labels]))
+        if exponent:
+            assert (batch["selected_by_frequency"].sum(axis=1) == (batch["labels"] != IGNORE_INDEX).sum(axis=1)).all()
+    assert found[1] < 0.9 * found[0]
+
+
 def test_trap_12_the_probe_is_the_same_for_every_arm() -> None:
     store = many_documents(100, seed=3)
     arms = [
         mlm(),
         mlm(mask_ratio=0.8, replace_mix=[1.0, 0.0, 0.0], unit="span", mask_count="bernoulli", overshoot="cut", duplicates=10),
         mlm(input_format="contiguous", replace_unit="word", mask_unknown=False, span_p=0.5, max_span_length=3),
+        mlm(mask_schedule="uniform", final_mask_ratio=1.0, predict_share=0.5, frequency_exponent=1.0, unit="collocation"),
+        mlm(max_predictions=3, span_law="inverse", span_boundary_weight=1.0),
     ]
     probes = [arm.probes()["mlm_15"] for arm in arms]
     held_out = Draws(0, "validation")
     batches = [probe.make_batch(store, probe.plan(store, 64, held_out), keys_of(range(10))) for probe in probes]
-    assert same(batches[0], batches[1]) and same(batches[0], batches[2])
+    assert all(same(batches[0], other) for other in batches[1:])
     candidates = batches[0]["corpus_tokens"]
     assert ((batches[0]["labels"] != IGNORE_INDEX).sum(axis=1) == np.rint(0.15 * candidates)).all()
     assert probes[0].replace_mix == (0.8, 0.1, 0.1)
@@ -190,6 +275,7 @@ def test_trap_24_shapes_do_not_change_from_batch_to_batch() -> None:
         ({"max_span_length": 0}, "max_span_length"),
         ({"duplicates": 0}, "duplicates"),
         ({"input_format": "sentence_pair"}, "input_format"),
+        ({"span_boundary_weight": -1.0}, "span_boundary_weight"),
     ],
 )
 def test_values_out_of_range(changes: dict, field: str) -> None:

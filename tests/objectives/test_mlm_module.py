@@ -122,7 +122,7 @@ def test_flops_in_closed_form(recipe: str):  # noqa: F811
         loss = module(batch).losses["mlm"]
     flops = module.flops(batch)
     assert flops.total == pytest.approx(counter.get_total_flops(), rel=0.02)
-    assert flops.head == 2 * 30 * 32 * 104
+    assert flops.head == 2 * 30 * module.encoder.config.embedding_width * 104
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH), FlopCounterMode(display=False) as backward:
         loss.backward()
     assert 3 * flops.total == pytest.approx(counter.get_total_flops() + backward.get_total_flops(), rel=0.02)

@@ -14,7 +14,7 @@ import pytest
 from mlm_lab.config import compose
 from mlm_lab.errors import Interrupted, UserError
 from mlm_lab.run_folder import RunFolder
-from mlm_lab.stages import plan, pretrain
+from mlm_lab.stages import plan, prepare, pretrain
 
 WORDS = [
     "the",
@@ -217,6 +217,27 @@ def test_a_sweep_of_the_plan_needs_no_training(words, tmp_path, capsys):
     for text in ("parameters", "steps", "12", "epochs", "FLOPs", "GiB"):
         assert text in shown
     assert not list(tmp_path.iterdir())
+
+
+def test_the_plan_of_bert_at_the_papers_size_comes_from_shapes(words, tmp_path, capsys):
+    """1,000,000 steps of 256 rows of 128, then 512, from a corpus of a few hundred sentences."""
+    corpus = [word for word in words if word.startswith(("data", "cache_dir", "tokenizer"))]
+    for phases, positions in (([], "4.26e10"), (["length_phases=null"], "1.31e11")):
+        plan.run(compose(["+experiment=bert", *corpus, *phases]), RunFolder(tmp_path))
+        shown = capsys.readouterr().out
+        assert next(line.split()[1] for line in shown.splitlines() if line.startswith("positions")) == positions
+        assert ("900,000" in shown) == (not phases)
+        assert "true continuation" in shown, "the balance of the pairs"
+
+
+def test_a_corpus_that_cannot_serve_the_objective_is_refused_when_it_is_prepared(words, tmp_path, capsys):
+    """traps 16."""
+    (tmp_path / "one.txt").write_text("One sentence. Another one. And a third.\n", encoding="utf-8")
+    alone = [f"data.files={tmp_path}/one.txt" if word.startswith("data.files") else word for word in words]
+    with pytest.raises(UserError):
+        prepare.run(compose([*alone, f"cache_dir={tmp_path}/cache", "objective=mlm_nsp"]), RunFolder(tmp_path / "run"))
+    prepare.run(compose([*words, "objective=mlm_nsp"]), RunFolder(tmp_path / "run"))
+    assert "true continuation" in capsys.readouterr().out
 
 
 def test_only_training_imports_lightning():

@@ -61,7 +61,7 @@ def test_perplexity_is_the_exponential_of_the_summed_loss(tmp_path):
     for row in rows_of(tmp_path):
         for part in ("train", "val"):
             if f"{part}/loss" in row:
-                assert row[f"{part}/perplexity"] == pytest.approx(math.exp(row[f"{part}/loss"]), rel=1e-9)
+                assert row[f"{part}/mlm_perplexity"] == pytest.approx(math.exp(row[f"{part}/loss"]), rel=1e-9)
 
 
 def test_the_same_config_gives_the_same_bits(tmp_path):

@@ -69,7 +69,7 @@ def test_rows_are_spread_over_the_split(course):
 
 def test_names(course):
     values = evaluate(course.module, held_out(course), torch.device("cpu"))
-    assert set(values) == {"val/loss", "val/mlm_accuracy", "val/perplexity", "probe/mlm_15_loss", "probe/mlm_15_accuracy"}
+    assert set(values) == {"val/loss", "val/mlm_accuracy", "val/mlm_perplexity", "probe/mlm_15_loss", "probe/mlm_15_accuracy"}
 
 
 def test_the_unigram(course):

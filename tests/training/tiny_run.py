@@ -18,16 +18,17 @@ from mlm_lab.data.token_store import TokenStore
 from mlm_lab.run_config import RunConfig
 from mlm_lab.types import Vocabulary
 
+SENTINELS = (60, 61, 62, 63)
 VOCABULARY = Vocabulary(
-    size=60,
-    padded_size=64,
+    size=64,
+    padded_size=72,
     pad_id=0,
     unk_id=1,
     cls_id=2,
     sep_id=3,
     mask_id=4,
-    special_ids=(0, 1, 2, 3, 4),
-    sentinel_ids=(),
+    special_ids=(0, 1, 2, 3, 4, *SENTINELS),
+    sentinel_ids=SENTINELS,
     fingerprint="test-vocabulary",
 )
 TINY = ["model.hidden_size=32", "model.num_heads=4", "model.num_layers=2", "model.intermediate_size=64"]
@@ -81,7 +82,8 @@ def train(config: RunConfig, folder: Path, *callbacks: Any) -> Run:
     course = make_course(config)
     held_out = HeldOut(config.objective, course.validation, config.max_length, config.validation.sequences, config.batch_size)
     folder.mkdir(parents=True, exist_ok=True)
-    recorder = Recorder(folder / "metrics.csv", held_out, unigram_baseline(course.train, held_out.labels(held_out.probe)))
+    baseline = unigram_baseline(course.train, held_out.labels(held_out.probe)) if held_out.probe else {}
+    recorder = Recorder(folder / "metrics.csv", held_out, baseline)
     checkpoints = Checkpoints(folder / "checkpoints", recorder)
     module = Pretraining(course)
     trainer = config.trainer.build(folder=folder, loggers=[], callbacks=[recorder, checkpoints, *callbacks])

@@ -9,10 +9,16 @@ import numpy as np
 from mlm_lab.corruption.maskable_text import MaskableText
 
 if TYPE_CHECKING:
-    from mlm_lab.corruption.masking import Recipe
+    from mlm_lab.corruption.recipe import MaskingRecipe
+    from mlm_lab.data.token_store import TokenStore
 
 
-def select(text: MaskableText, budgets: np.ndarray, recipe: Recipe) -> np.ndarray:
+def starts(store: TokenStore) -> np.ndarray:
+    """(T,) bool: the first token of each word."""
+    return store.word_starts
+
+
+def select(text: MaskableText, budgets: np.ndarray, recipe: MaskingRecipe) -> np.ndarray:
     """(B, L) bool: the budgets[b] candidates of row b that come first. Every overshoot rule comes to the same."""
     ranks = text.token_ranks("token")
     ordered = np.sort(ranks, axis=1)

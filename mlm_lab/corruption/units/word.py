@@ -9,10 +9,16 @@ import numpy as np
 from mlm_lab.corruption.maskable_text import MaskableText
 
 if TYPE_CHECKING:
-    from mlm_lab.corruption.masking import Recipe
+    from mlm_lab.corruption.recipe import MaskingRecipe
+    from mlm_lab.data.token_store import TokenStore
 
 
-def select(text: MaskableText, budgets: np.ndarray, recipe: Recipe) -> np.ndarray:
+def starts(store: TokenStore) -> np.ndarray:
+    """(T,) bool: the first token of each word."""
+    return store.word_starts
+
+
+def select(text: MaskableText, budgets: np.ndarray, recipe: MaskingRecipe) -> np.ndarray:
     """(B, L) bool: the words that come first, up to the first that would go over; what happens to that one is recipe.overshoot."""
     order, _, count = text.ordered_words("word")  # (B, N)
     sizes = np.where(np.arange(order.shape[1]) < count[:, None], text.word_sizes[order], 0)

@@ -1,0 +1,69 @@
+"""Span corruption on an encoder-decoder (T5: Raffel et al. 2020): all targets reach the vocabulary projection.
+
+encoder -> memory (B, L, D) -> decoder (B, T, D) -> positions with a target -> (N, D) -> projection -> (N, V) -> summed cross-entropy
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from mlm_lab.models.decoder import TransformerDecoder, VocabularyProjection
+from mlm_lab.models.encoder_config import Encoder
+from mlm_lab.types import IGNORE_INDEX, Flops, Output, Sums, Vocabulary
+
+
+class SpanCorruptionModel(nn.Module):
+    """Encoder, decoder and projection; satisfies `types.ObjectiveModule`. The two stacks share their embeddings.
+
+    Every target carries loss: sentinels and the end too, as in T5. `span_loss` is the mean over them; `span_accuracy` and `span_text_loss`
+    are over the cut-out tokens alone, which token frequencies can be held against: sentinels come in order and teach little.
+
+    static_shapes keeps all decoder positions, for compilers that want constant shapes; otherwise those without a target are left out before
+    the projection, which gives the same sums.
+    """
+
+    loss_weights: Mapping[str, float] = {"span": 1.0}
+
+    def __init__(self, model: Encoder, vocabulary: Vocabulary):
+        super().__init__()
+        self.static_shapes = False
+        self.encoder = model.build(vocabulary)
+        self.decoder = TransformerDecoder(model, self.encoder.embeddings)
+        self.projection = VocabularyProjection(model, vocabulary.padded_size, vocabulary.size)
+        marks = torch.zeros(vocabulary.padded_size, dtype=torch.bool)
+        marks[[*vocabulary.sentinel_ids, vocabulary.sep_id]] = True
+        self.register_buffer("is_mark", marks, persistent=False)
+
+    def target_counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {"span": (batch["labels"] != IGNORE_INDEX).sum()}
+
+    def forward(self, batch: Mapping[str, torch.Tensor]) -> Output:
+        memory = self.encoder(batch["input_ids"], batch["attention_mask"], batch.get("position_ids"))
+        hidden = self.decoder(batch["decoder_input_ids"], batch["decoder_attention_mask"], memory, batch["attention_mask"]).flatten(0, 1)
+        labels = batch["labels"].flatten()
+        if not self.static_shapes:
+            labelled = (labels != IGNORE_INDEX).nonzero().squeeze(1)
+            hidden, labels = hidden.index_select(0, labelled), labels[labelled]
+        logits = self.projection(hidden, self.encoder.embedding_weight).float()  # (N, V)
+        losses = F.cross_entropy(logits, labels, ignore_index=IGNORE_INDEX, reduction="none")
+        loss, labelled = losses.sum(), labels != IGNORE_INDEX
+        text = labelled & ~self.is_mark[labels.clamp(min=0)]
+        correct = (logits.detach().argmax(dim=-1) == labels) & text
+        metrics = {
+            "span_loss": Sums(loss.detach(), labelled.sum()),
+            "span_accuracy": Sums(correct.sum(), text.sum()),
+            "span_text_loss": Sums((losses.detach() * text).sum(), text.sum()),
+        }
+        return Output({"span": loss}, metrics)
+
+    def flops(self, batch: Mapping[str, torch.Tensor]) -> Flops:
+        """Of encoder, decoder and projection, at all positions: a function of the shapes alone."""
+        batch_size, memory_length = batch["input_ids"].shape
+        length = batch["decoder_input_ids"].shape[1]
+        stacks = self.encoder.flops(batch_size, memory_length) + self.decoder.flops(batch_size, length, memory_length)
+        projection = self.projection.flops(batch_size * length)
+        return Flops(stacks + projection.total, projection.head)
