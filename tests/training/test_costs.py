@@ -10,9 +10,11 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from mlm_lab.data.token_store import TokenStore
+from mlm_lab.training.course import Course
 from mlm_lab.training.data import batch_facts
 from mlm_lab.training.validation import HeldOut, evaluate
-from tests.training.tiny_run import make_config, make_course, train
+from tests.training.tiny_run import make_config, make_course, make_store, train
 
 OBJECTIVES = sorted(path.stem for path in (Path(__file__).resolve().parents[2] / "conf" / "objective").glob("*.yaml"))
 
@@ -72,8 +74,9 @@ def test_only_its_own_loss_is_a_probes(course):
 def test_trap_13_a_causal_model_is_told_more():
     """511 targets of a row of 512 against 76 of its 510 candidates; the last row is shorter."""
     words = ["max_length=512", "objective.input_format=contiguous"]
-    mlm, clm = (make_course(make_config(f"objective={name}", *words)) for name in ("mlm", "clm"))
-    for course in (mlm, clm):
-        course.train.document_starts = np.array([0, course.train.num_sentences])  # one document
+    store = make_store("train")
+    one_document = np.array([0, store.num_sentences])
+    store = TokenStore.from_arrays(store.tokens, store.word_starts, store.sentence_starts, one_document, store.vocabulary, store.split)
+    mlm, clm = (Course(make_config(f"objective={name}", *words), store, make_store("validation")) for name in ("mlm", "clm"))
     ratio = clm.costs[0].density / mlm.costs[0].density
     assert ratio == pytest.approx(511 / 76.8, rel=0.03)
