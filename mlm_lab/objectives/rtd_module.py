@@ -148,10 +148,10 @@ def detection_metrics(scores: torch.Tensor, replaced: torch.Tensor, real: torch.
     flagged, positions = (scores > 0) & real, batch["label_positions"]
     selected, number = (batch["labels"] != IGNORE_INDEX).sum(), replaced.sum()
     original = real & ~replaced
-    # A replaced token is in a slot, so (B, S, L) comparisons are all there are. Counted in halves, as integers.
+    # A replaced token is in a slot (unused slots look at [CLS], which nothing replaces), so (B, S, L) comparisons are enough. Counted
+    # in halves, as integers.
     at_slots = scores.gather(1, positions)[:, :, None]
-    in_slots = replaced.gather(1, positions) & (batch["labels"] != IGNORE_INDEX)
-    pairs = in_slots[:, :, None] & original[:, None, :]
+    pairs = replaced.gather(1, positions)[:, :, None] & original[:, None, :]
     halves = 2 * ((at_slots > scores[:, None, :]) & pairs).sum() + ((at_slots == scores[:, None, :]) & pairs).sum()
     return {
         "replaced_share": Sums(number, real.sum()),
