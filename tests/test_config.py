@@ -339,7 +339,16 @@ LEFT_OUT = ["output_dir=elsewhere", "cache_dir=elsewhere", "logger=wandb", "stud
 LEFT_OUT += ["trainer.devices=2", "trainer.micro_batch_size=3", "trainer.num_workers=2", "checkpoint.keep=3", "seeds.finetune=5"]
 LEFT_OUT += ["evaluation.tasks=[cola]", "evaluation.seeds=5"]
 KEPT = ["objective.mask_ratio=0.4", "model=mini", "optim.peak_lr=0.1", "schedule=cosine", "budget.steps=3", "validation.sequences=64"]
-KEPT += ["max_length=64", "batch_size=16", "seed=1", "seeds.init=1", "seeds.order=1", "seeds.corruption=1", "trainer.compile=true"]
+KEPT += [
+    "max_length=64",
+    "length_phases=[[64,0.9],[128,0.1]]",
+    "batch_size=16",
+    "seed=1",
+    "seeds.init=1",
+    "seeds.order=1",
+    "seeds.corruption=1",
+    "trainer.compile=true",
+]
 KEPT += ["trainer.precision=bf16-mixed", "pretrained=x", "tokenizer=bpe", "tokenizer.vocab_size=512", "data.validation_share=0.2"]
 
 

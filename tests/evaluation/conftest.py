@@ -66,4 +66,4 @@ def encoder_config() -> Encoder:
 def encoder(encoder_config: Encoder, vocabulary: Vocabulary) -> torch.nn.Module:
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return encoder_config.build(vocabulary, 64)
+        return encoder_config.build(vocabulary)
