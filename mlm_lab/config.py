@@ -53,10 +53,23 @@ def instantiate(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> Run
 
 
 def load(folder: Path) -> RunConfig:
-    """The config that a run folder keeps."""
+    """The config that a run folder keeps.
+
+    Raises:
+        UserError: its keys are not those of this version of the program.
+    """
     import yaml
 
-    return instantiate(yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8")))
+    path = folder / "config.yaml"
+    try:
+        return instantiate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except InvalidFields as error:
+        raise UserError(
+            "the run was made by a version of mlm_lab whose config has other keys",
+            where=str(path),
+            given=", ".join(problem.field for problem in error.problems),
+            fix="use the version that summary.json names (git_commit), or pretrain again",
+        ) from None
 
 
 def conf_dir() -> Path:
