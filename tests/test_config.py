@@ -327,16 +327,16 @@ def test_a_config_reads_back_from_its_yaml_with_the_same_hash(tmp_path: Path) ->
     (tmp_path / "config.yaml").write_text(to_yaml(config))
     assert load(tmp_path) == config
     assert config_hash(load(tmp_path)) == config_hash(config)
+    assert to_dict(config)["objective"]["_target_"].startswith("mlm_lab.objectives.")
 
 
 def test_a_run_of_another_version_is_told_as_that(tmp_path: Path) -> None:
     text = to_yaml(compose())
     assert "  mask_ratio:" in text
     (tmp_path / "config.yaml").write_text("\n".join(line for line in text.splitlines() if not line.startswith("  mask_ratio:")))
-    with pytest.raises(UserError, match="another|other keys") as caught:
+    with pytest.raises(UserError, match="other keys") as caught:
         load(tmp_path)
     assert "objective.mask_ratio" in str(caught.value) and "git_commit" in str(caught.value)
-    assert to_dict(config)["objective"]["_target_"].startswith("mlm_lab.objectives.")
 
 
 @cache
