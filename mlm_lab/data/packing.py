@@ -26,6 +26,7 @@ import numpy as np
 
 from mlm_lab.corruption.draws import Draws
 from mlm_lab.data.token_store import TokenStore
+from mlm_lab.errors import UserError
 
 INPUT_FORMATS = ("full_sentences", "document_sentences", "contiguous")
 SHORTEST_ROW = 2
@@ -71,6 +72,24 @@ class Rows(NamedTuple):
         """attention_mask and position_ids (B, L) each, as if a row's documents were one: all see each other, positions run on."""
         attention_mask = (self.attention_mask > 0).astype(np.int64)
         return attention_mask, attention_mask * np.arange(attention_mask.shape[1])
+
+
+def plan_rows(store: TokenStore, max_length: int, input_format: str, draws: Draws) -> PackedRows:
+    """The plan of an objective that trains on packed rows.
+
+    Raises:
+        UserError: rows have no room for a token, or the split has too few tokens for a row.
+    """
+    if max_length <= SPECIALS:
+        raise UserError("a row has no room for a token between [CLS] and [SEP]", where="max_length", given=max_length, allowed="3 or more")
+    plan = pack_rows(store, max_length, input_format, draws)
+    if len(plan) == 0:
+        raise UserError(
+            f"the {store.split} split is too small: it has no document of two tokens or more",
+            given=f"{store.num_documents} documents, {len(store.tokens)} tokens",
+            fix="give more text in data.files",
+        )
+    return plan
 
 
 def pack_rows(store: TokenStore, max_length: int, input_format: str, draws: Draws) -> PackedRows:

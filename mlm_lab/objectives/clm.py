@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from mlm_lab.data.packing import INPUT_FORMATS, SPECIALS, PackedRows, gather_rows, pack_rows
-from mlm_lab.errors import UserError, require
+from mlm_lab.data.packing import INPUT_FORMATS, PackedRows, gather_rows, plan_rows
+from mlm_lab.errors import require
 from mlm_lab.types import IGNORE_INDEX, Batch, ExampleKeys, Objective, ObjectiveModule, Vocabulary
 
 if TYPE_CHECKING:
@@ -47,23 +47,8 @@ class CLM:
         require(("input_format", self.input_format, self.input_format in INPUT_FORMATS, allowed))
 
     def plan(self, store: TokenStore, max_length: int, draws: Draws) -> PackedRows:
-        """Lay out an epoch of packed rows (`data.packing`).
-
-        Raises:
-            UserError: rows have no room for a token, or the split has too few tokens for a row.
-        """
-        if max_length <= SPECIALS:
-            raise UserError(
-                "a row has no room for a token between [CLS] and [SEP]", where="max_length", given=max_length, allowed="3 or more"
-            )
-        plan = pack_rows(store, max_length, self.input_format, draws)
-        if len(plan) == 0:
-            raise UserError(
-                f"the {store.split} split is too small: it has no document of two tokens or more",
-                given=f"{store.num_documents} documents, {len(store.tokens)} tokens",
-                fix="give more text in data.files",
-            )
-        return plan
+        """Lay out an epoch of packed rows. Raises UserError as `data.packing.plan_rows`."""
+        return plan_rows(store, max_length, self.input_format, draws)
 
     def make_batch(self, store: TokenStore, plan: PackedRows, keys: ExampleKeys) -> Batch:
         """Make the batch of these examples, a function of (plan, keys.index) alone."""

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from mlm_lab.corruption.recipe import STANDARD_PROBE, Check, MaskingRecipe, one_of
 from mlm_lab.corruption.span_borders import span_borders
-from mlm_lab.data.packing import INPUT_FORMATS, SPECIALS, PackedRows, gather_rows, pack_rows
-from mlm_lab.errors import UserError
+from mlm_lab.data.packing import INPUT_FORMATS, PackedRows, gather_rows, plan_rows
 from mlm_lab.types import Batch, ExampleKeys, ObjectiveModule, Vocabulary
 
 if TYPE_CHECKING:
@@ -52,22 +51,8 @@ class MLM(MaskingRecipe):
         )
 
     def plan(self, store: TokenStore, max_length: int, draws: Draws) -> PackedRows:
-        """Lay out an epoch of packed rows (`data.packing`).
-
-        Raises:
-            UserError: rows have no room for a token, or the split has too few tokens for a row.
-        """
-        if max_length <= SPECIALS:
-            raise UserError(
-                "a row has no room for a token between [CLS] and [SEP]", where="max_length", given=max_length, allowed="3 or more"
-            )
-        plan = pack_rows(store, max_length, self.input_format, draws)
-        if len(plan) == 0:
-            raise UserError(
-                f"the {store.split} split is too small: it has no document of two tokens or more",
-                given=f"{store.num_documents} documents, {len(store.tokens)} tokens",
-                fix="give more text in data.files",
-            )
+        """Lay out an epoch of packed rows. Raises UserError as `data.packing.plan_rows`."""
+        plan = plan_rows(store, max_length, self.input_format, draws)
         self.prepare(store)
         return plan
 
