@@ -109,7 +109,8 @@ def _leave_signals_to_the_run(worker: int) -> None:
 
 def batch_facts(batch: Batch) -> Batch:
     """name -> (2,) float64 sum and count: padding among all inputs, of encoder and decoder; totals of the step (count 1); what the input
-    shows at the labelled positions, where it is corrupted there."""
+    shows at the labelled positions, where it is corrupted there; the share of each frequency bin, 0 the commonest tokens, among the
+    selected, where the recipe weighs them."""
     masks = [batch[name] for name in ATTENTION_MASKS if name in batch]
     facts = {"padded_share": (sum(int((mask == 0).sum()) for mask in masks), sum(mask.size for mask in masks))}
     for name in ("corpus_tokens", "dropped_slots"):
@@ -118,4 +119,7 @@ def batch_facts(batch: Batch) -> Batch:
     if "label_kinds" in batch:
         shown = np.bincount(batch["label_kinds"].ravel(), minlength=4)[1:]
         facts |= {name: (int(count), int(shown.sum())) for name, count in zip(SHOWN, shown, strict=True)}
+    if "selected_by_frequency" in batch:
+        by_bin = batch["selected_by_frequency"].sum(axis=0)
+        facts |= {f"selected_share_bin_{number}": (int(count), int(by_bin.sum())) for number, count in enumerate(by_bin)}
     return {name: np.asarray(pair, dtype=np.float64) for name, pair in facts.items()}

@@ -52,6 +52,12 @@ def test_facts_ask_for_nothing_that_only_some_objectives_have():
     assert {name: pair.tolist() for name, pair in facts.items()} == {"padded_share": [1.0, 6.0]}
 
 
+def test_facts_hold_the_histogram_of_frequency_weights():
+    counts = np.array([[1, 2, 0], [3, 0, 2]])
+    facts = batch_facts({"input_ids": np.zeros((2, 3)), "attention_mask": np.ones((2, 3)), "selected_by_frequency": counts})
+    assert [facts[f"selected_share_bin_{number}"].tolist() for number in range(3)] == [[4, 8], [2, 8], [2, 8]]
+
+
 def test_a_run_writes_down_what_it_was_told_and_what_it_cost(course, tmp_path):
     config = course.config
     run = train(config, tmp_path)
