@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +14,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "mlm_lab"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 LAYERS = [
-    {"errors", "ranks", "types"},
+    {"errors", "ranks", "statistics", "types"},
     {"console", "keys", "leaves", "provenance", "run_config", "run_folder"},
     {"corruption", "tokenizers", "models", "optim"},
     {"data", "objectives"},
@@ -92,6 +93,14 @@ def test_objectives_and_corruption_know_neither_lightning_nor_files() -> None:
 def test_corruption_and_data_do_without_torch() -> None:
     for module in [*PACKAGE.glob("corruption/**/*.py"), *PACKAGE.glob("data/**/*.py"), *PACKAGE.glob("tokenizers/*.py")]:
         assert names(module).isdisjoint(TRAINING_LIBRARIES), module
+
+
+def test_statistics_is_pure() -> None:
+    """numpy and scipy alone: nothing that trains, no config, no file, and scipy only when a number is asked for."""
+    for module in PACKAGE.glob("statistics/*.py"):
+        assert names(module) <= {*sys.stdlib_module_names, "mlm_lab", "numpy", "scipy"} - {"pathlib", "os", "io", "random"}, module
+        assert {found.name.split(".")[1] for found in imports(module) if found.name.startswith("mlm_lab.")} <= {"statistics"}, module
+        assert not any(found.name.startswith("scipy") for found in imports(module) if not found.inside_function), module
 
 
 def test_the_run_folder_can_be_read_without_what_trains() -> None:
