@@ -22,7 +22,7 @@ LAYERS = [
     {"evaluation"},
     {"stages"},
     {"config", "runner", "help"},
-    {"__main__", "__init__"},
+    {"__main__", "__init__", "sweep"},
 ]
 """A part imports its own layer and those above it in this list. Imports for type checking do not count."""
 LAYER = {part: number for number, layer in enumerate(LAYERS) for part in layer}

@@ -1,0 +1,88 @@
+"""The points of a sweep: what each sets, what it is called, and the config that it composes to.
+
+values of the parameters -> overrides -> config (through mlm_lab.config.compose) -> config_hash, which names its run folder
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from mlm_lab.run_config import config_hash
+from mlm_lab.run_folder import RunFolder
+from mlm_lab.sweep.sweep_file import ARM, SEED, Distribution, SweepFile
+
+if TYPE_CHECKING:
+    from mlm_lab.run_config import RunConfig
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run of a sweep. Its config is composed once, when it is asked for."""
+
+    values: Mapping[str, Any]
+    """Parameter -> its value."""
+    overrides: tuple[str, ...]
+    """The words after `python -m mlm_lab`."""
+    arm: str
+    """What it belongs to in tables and figures: the values without the seed."""
+    seed: int | None
+    """None where the sweep has no seeds."""
+    tuned: str | None = field(default=None)
+    """The word that tuning chose for its arm ("optim.peak_lr=0.002"), in a tuned point; else None."""
+
+    @cached_property
+    def config(self) -> RunConfig:
+        """Raises UserError as mlm_lab.config.compose does."""
+        from mlm_lab.config import compose
+
+        return compose(self.overrides)
+
+    @cached_property
+    def config_hash(self) -> str:
+        return config_hash(self.config)
+
+    @property
+    def folder(self) -> RunFolder:
+        return RunFolder.of(self.config.output_dir, self.config_hash)
+
+
+def grid(sweep: SweepFile) -> list[Point]:
+    """Every combination of the values, the last parameter changing fastest."""
+    keys, lists = list(sweep.parameters), []
+    for values in sweep.parameters.values():
+        assert not isinstance(values, Distribution)  # sweep_file refuses a range in a grid
+        lists.append(values)
+    return [make_point(sweep, dict(zip(keys, values, strict=True))) for values in itertools.product(*lists)]
+
+
+def make_point(sweep: SweepFile, values: Mapping[str, Any]) -> Point:
+    """The point with these values of the parameters, spelt as W&B's agent would spell them."""
+    words = tuple(f"{key}={value}" for key, value in values.items())
+    return Point(values=values, overrides=(*sweep.overrides, *words), arm=label(values), seed=values.get(SEED))
+
+
+def label(values: Mapping[str, Any]) -> str:
+    """What an arm is called: "mask_ratio=0.4", "objective=rtd", "bert_0_20_80" (an arm's own name), "mask_ratio=0.4 unit=word".
+
+    values: config key -> value; the seed is left out. Keys are shortened to their last part unless two would look alike.
+    """
+    keys = [key for key in values if key != SEED]
+    short = {key: key.rpartition(".")[2] for key in keys}
+    alike = len(set(short.values())) < len(keys)
+    words = [spell(values[key]) if key == ARM else f"{key if alike else short[key]}={spell(values[key])}" for key in keys]
+    return " ".join(words) or "all"
+
+
+def spell(value: Any) -> str:
+    """A value in one spelling: 0.4 for 0.40, [0.8,0.1,0.1] without blanks, true for True."""
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(spell, value)) + "]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    return str(value)
