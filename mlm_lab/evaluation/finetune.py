@@ -19,6 +19,7 @@ from torch import nn
 
 from mlm_lab import console
 from mlm_lab.evaluation.encode import NO_TOKEN, EncodedPart, sorted_batches, training_batches
+from mlm_lab.evaluation.measures.measure import Failed
 from mlm_lab.evaluation.task import Kind, TaskData
 from mlm_lab.models.heads import SequenceHead, TokenHead
 from mlm_lab.optim.adamw import AdamW
@@ -32,7 +33,7 @@ FEATURE_LAYERS = 4
 HEAD_DROPOUT = 0.1
 
 
-class Diverged(ArithmeticError):
+class Diverged(Failed):
     """The training loss is no longer a finite number."""
 
 

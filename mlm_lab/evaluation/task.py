@@ -1,8 +1,9 @@
-"""What a downstream task is: a frozen config dataclass that checks its input, loads labelled examples and names its metrics.
+"""What a downstream task is: a frozen config dataclass that checks its input, loads its examples and says how models are measured on them.
 
     conf/task/<name>.yaml -> Task.check(evaluation)              cheap, before anything is prepared
                              Task.load(evaluation, cache_dir)    -> TaskData: train, dev, further parts
-                             finetune                            one cell for each seed and start (pretrained, floor)
+                             Task.starts, Task.seeds(...)        the cells: one for each of both
+                             Task.measure(...)                   -> Measure: what is done in a cell (fine-tuning, a probe, scoring)
                              Task.metrics, Task.baselines(data)  what is reported, and beside what
 
 A task is added by a subclass in evaluation/tasks/ and a YAML file; nothing else knows its name.
@@ -18,9 +19,15 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from mlm_lab.errors import require
 
 if TYPE_CHECKING:
+    from mlm_lab.evaluation.measures.measure import Measure
     from mlm_lab.evaluation.settings import Evaluation
+    from mlm_lab.tokenizers.loading import LoadedTokenizer
+
+PRETRAINED, FLOOR = STARTS = ("pretrained", "floor")
+"""Where the weights of a cell's model come from: the run, or its random initialisation."""
 
 Kind = Literal["classification", "regression", "tagging"]
+Check = tuple[str, object, bool, str]
 
 
 class SequenceExample(NamedTuple):
@@ -67,29 +74,19 @@ class TaskData:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """Base of every task: its name and what it changes about fine-tuning. A field that is null takes the value of `evaluation`."""
+    """Base of every task. One that is fine-tuned inherits from `FineTunedTask`, another says itself how it is measured."""
 
     name: str
     """The task's name in evaluation.tasks, in the tables and in the run folder."""
-    epochs: int | None
-    """Passes over the training examples."""
-    steps: int | None
-    """Optimiser steps, in place of epochs."""
-    learning_rate: float | None
-    """Peak learning rate of the pretrained encoder and its head."""
-    batch_size: int | None
-    """Examples of an optimiser step."""
     max_length: int | None
     """Tokens of an example, special tokens included; longer ones are cut and counted."""
 
     def __post_init__(self) -> None:
-        require(
-            ("epochs", self.epochs, self.epochs is None or self.epochs > 0, "null or at least 1"),
-            ("steps", self.steps, self.steps is None or (self.steps > 0 and self.epochs is None), "null or at least 1, and epochs null"),
-            ("learning_rate", self.learning_rate, self.learning_rate is None or self.learning_rate > 0, "null or above 0"),
-            ("batch_size", self.batch_size, self.batch_size is None or self.batch_size > 0, "null or at least 1"),
-            ("max_length", self.max_length, self.max_length is None or self.max_length >= 8, "null or at least 8"),
-        )
+        require(*self.checks())
+
+    def checks(self) -> tuple[Check, ...]:
+        """What `errors.require` takes; tasks add those of their own fields, so that all mistakes are told at once."""
+        return (("max_length", self.max_length, self.max_length is None or self.max_length >= 8, "null or at least 8"),)
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -97,9 +94,13 @@ class Task:
         return ()
 
     @property
-    def feature_based(self) -> bool:
-        """Whether the encoder stays frozen and a BiLSTM reads its last layers (tagging only)."""
-        return False
+    def starts(self) -> tuple[str, ...]:
+        """Which of `STARTS` the task is measured on, where evaluation.floor asks for the floor."""
+        return STARTS
+
+    def seeds(self, evaluation: Evaluation, first: int) -> Sequence[int]:
+        """The seeds of its cells; `first` is seeds.finetune. A measure in which nothing is drawn needs one, and always the same."""
+        return range(first, first + evaluation.seeds)
 
     def check(self, evaluation: Evaluation) -> None:
         """Refuse, before anything is prepared, what cannot be loaded later. Cheap: looks at files, does not read them.
@@ -116,6 +117,46 @@ class Task:
         """
         raise NotImplementedError
 
+    def measure(self, data: TaskData, evaluation: Evaluation, tokenizer: LoadedTokenizer, max_length: int) -> Measure:
+        """What is done in each cell. Made once, where the first missing cell needs it: examples are encoded here.
+
+        max_length: tokens of an example, special tokens included.
+        """
+        raise NotImplementedError
+
     def baselines(self, data: TaskData) -> dict[str, dict[str, float]]:
         """Simple methods to stand beside the encoder on dev: name -> {metric: value}."""
         return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTunedTask(Task):
+    """A task that the encoder is fine-tuned on, and what it changes about that. A field that is null takes the value of `evaluation`."""
+
+    epochs: int | None
+    """Passes over the training examples."""
+    steps: int | None
+    """Optimiser steps, in place of epochs."""
+    learning_rate: float | None
+    """Peak learning rate of the pretrained encoder and its head."""
+    batch_size: int | None
+    """Examples of an optimiser step."""
+
+    def checks(self) -> tuple[Check, ...]:
+        return (
+            ("epochs", self.epochs, self.epochs is None or self.epochs > 0, "null or at least 1"),
+            ("steps", self.steps, self.steps is None or (self.steps > 0 and self.epochs is None), "null or at least 1, and epochs null"),
+            ("learning_rate", self.learning_rate, self.learning_rate is None or self.learning_rate > 0, "null or above 0"),
+            ("batch_size", self.batch_size, self.batch_size is None or self.batch_size > 0, "null or at least 1"),
+            *super().checks(),
+        )
+
+    @property
+    def feature_based(self) -> bool:
+        """Whether the encoder stays frozen and a BiLSTM reads its last layers (tagging only)."""
+        return False
+
+    def measure(self, data: TaskData, evaluation: Evaluation, tokenizer: LoadedTokenizer, max_length: int) -> Measure:
+        from mlm_lab.evaluation.measures.fine_tuning import FineTuning
+
+        return FineTuning(self, data, evaluation, tokenizer, max_length)

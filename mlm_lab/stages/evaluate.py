@@ -1,7 +1,7 @@
 """The evaluate stage: what the pretrained encoder is worth on labelled tasks, beside the same encoder from random weights.
 
     weights of the run ──┐
-    random weights ──────┴─> for each task and seed: fine-tune, predict, score (only the cells that are missing) -> summary.json, table
+    random weights ──────┴─> for each task and seed: what the task does with a model (the cells that are missing) -> summary.json, table
 
 On the first process only; fine-tuning fits on one device.
 """
@@ -17,20 +17,23 @@ from typing import TYPE_CHECKING
 from mlm_lab import console
 from mlm_lab.errors import UserError
 from mlm_lab.evaluation import summary
-from mlm_lab.evaluation.cells import STARTS, EncodedTask, fingerprint_of, limit_examples, read_cell, run_cell
+from mlm_lab.evaluation.cells import fingerprint_of, limit_examples, read_cell, run_cell
+from mlm_lab.evaluation.measures.measure import Subject
+from mlm_lab.evaluation.task import FLOOR, PRETRAINED
 from mlm_lab.evaluation.tasks import glue
 from mlm_lab.ranks import is_main_process
 from mlm_lab.run_config import config_hash, evaluation_key
 from mlm_lab.training.allocator import keep_large_blocks
 
 if TYPE_CHECKING:
-    import torch
     from lightning.fabric import Fabric
 
+    from mlm_lab.evaluation.measures.measure import Measure
     from mlm_lab.evaluation.task import Task
     from mlm_lab.run_config import RunConfig
     from mlm_lab.run_folder import RunFolder
     from mlm_lab.tokenizers.loading import LoadedTokenizer
+    from mlm_lab.types import ObjectiveModule
 
 
 def check(config: RunConfig) -> None:
@@ -89,15 +92,15 @@ class Cells:
         self.config, self.folder, self.source = config, folder, source_of(config)
         self.run_hash = config_hash(config)
         self.weights = folder.path if self.source is config else Path(config.pretrained).expanduser()
-        self._encoders: dict[str, torch.nn.Module] = {}
+        self._modules: dict[str, ObjectiveModule] = {}
         self._tokenizer: LoadedTokenizer | None = None
         self._fabric: Fabric | None = None
 
     def run_task(self, task: Task) -> dict[str, dict]:
         """metric -> the numbers of all seeds."""
         evaluation, first_seed = self.config.evaluation, self.config.seeds.finetune
-        seeds = range(first_seed, first_seed + evaluation.seeds)
-        starts = STARTS if evaluation.floor else STARTS[:1]
+        seeds = task.seeds(evaluation, first_seed)
+        starts = [start for start in task.starts if evaluation.floor or start != FLOOR]
         places = {(start, seed): self._place(task, seed) / start for start in starts for seed in seeds}
         data = task.load(evaluation, self.config.cache_dir)
         data = replace(data, train=limit_examples(data.train, evaluation.train_limit, first_seed))  # for the baselines too
@@ -106,27 +109,22 @@ class Cells:
         fingerprint = fingerprint_of(data)
         records = {cell: read_cell(place, fingerprint) for cell, place in places.items()}
         if None in records.values():
-            encoded = EncodedTask.of(task, data, fingerprint, self.tokenizer, row_length(task, self.config, self.source))
+            measure = task.measure(data, evaluation, self.tokenizer, row_length(task, self.config, self.source))
             for (start, seed), place in places.items():
                 if records[start, seed] is None:
-                    records[start, seed] = self._run(encoded, start, seed, place)
+                    records[start, seed] = self._run(task, measure, start, seed, place, fingerprint)
+        for line in dict.fromkeys(note for record in records.values() for note in record.get("notes", [])):
+            console.say(f"{task.name}: {line}")
         by_start = {start: {seed: records[start, seed] for seed in seeds} for start in starts}
-        return summary.summarise(by_start["pretrained"], by_start.get("floor", {}), task.baselines(data))
+        return summary.summarise(by_start[PRETRAINED], by_start.get(FLOOR, {}), task.baselines(data))
 
     def _place(self, task: Task, seed: int) -> Path:
         return self.folder.evaluation_folder(task.name, seed, evaluation_key(self.run_hash, self.config, task.name, seed))
 
-    def _run(self, encoded: EncodedTask, start: str, seed: int, place: Path) -> dict:
-        encoder = self.encoder(start)
-        if encoder.causal and encoded.data.kind != "tagging" and self.config.evaluation.pooling == "cls":
-            raise UserError(
-                "the first token of a left-to-right encoder has seen nothing but itself, so that no task can be told from it",
-                given="evaluation.pooling=cls",
-                fix="evaluation.pooling=mean or last",
-            )
-        recipe = encoded.recipe(self.config.evaluation, start, encoder.hidden_size)
-        title = f"{encoded.task.name}, {'pretrained' if start == 'pretrained' else 'random start'}, seed {seed}"
-        record = run_cell(place, encoded, encoder, recipe, seed, self.fabric, self.tokenizer.vocabulary.pad_id, title)
+    def _run(self, task: Task, measure: Measure, start: str, seed: int, place: Path, fingerprint: str) -> dict:
+        title = f"{task.name}, {'random start' if start == FLOOR else start}, seed {seed}"
+        subject = Subject(start, self.module(start), self.tokenizer, self.fabric, title)
+        record = run_cell(place, measure, subject, seed, fingerprint)
         if record["status"] == "failed":
             console.warn(f"{title}: failed: {record['reason']}")
         return record
@@ -141,17 +139,17 @@ class Cells:
             self._tokenizer = load(self.weights)
         return self._tokenizer
 
-    def encoder(self, start: str) -> torch.nn.Module:
-        """pretrained: the run's weights; floor: the random weights that the run itself started from."""
-        if start not in self._encoders:
+    def module(self, start: str) -> ObjectiveModule:
+        """Encoder and pretraining heads. pretrained: the run's weights; floor: the random weights that the run itself started from."""
+        if start not in self._modules:
             from mlm_lab.training.weights import fresh_module, load_module
 
             vocabulary = self.tokenizer.vocabulary
-            if start == "pretrained":
-                self._encoders[start] = load_module(self.weights, self.source, vocabulary).encoder
+            if start == FLOOR:
+                self._modules[start] = fresh_module(self.source, vocabulary).eval()
             else:
-                self._encoders[start] = fresh_module(self.source, vocabulary).encoder
-        return self._encoders[start]
+                self._modules[start] = load_module(self.weights, self.source, vocabulary)
+        return self._modules[start]
 
     @property
     def fabric(self) -> Fabric:

@@ -12,11 +12,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from mlm_lab.errors import UserError, require
+from mlm_lab.errors import UserError
 from mlm_lab.evaluation.files import find_file, read_lines, unknown_label
 from mlm_lab.evaluation.settings import Evaluation
 from mlm_lab.evaluation.summary import describe
-from mlm_lab.evaluation.task import SequenceExample, Task, TaskData
+from mlm_lab.evaluation.task import Check, FineTunedTask, SequenceExample, TaskData
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -69,12 +69,11 @@ AVERAGE_NAME = "average of 8 without wnli"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Glue(Task):
+class Glue(FineTunedTask):
     """A GLUE task; `name` says which."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(("name", self.name, self.name in TABLE, "one of " + ", ".join(TABLE)))
+    def checks(self) -> tuple[Check, ...]:
+        return (("name", self.name, self.name in TABLE, "one of " + ", ".join(TABLE)), *super().checks())
 
     @property
     def row(self) -> Row:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from mlm_lab.errors import UserError, require
+from mlm_lab.errors import UserError
 from mlm_lab.evaluation.conll import label_names, read_conll
 from mlm_lab.evaluation.files import find_file
 from mlm_lab.evaluation.settings import Evaluation
-from mlm_lab.evaluation.task import Task, TaskData
+from mlm_lab.evaluation.task import Check, FineTunedTask, TaskData
 
 STEMS = {"train": ("train",), "dev": ("valid", "dev"), "test": ("test*",)}
 SUFFIXES = (".txt", ".conll")
@@ -17,7 +17,7 @@ MODES = ("finetune", "feature_based")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ner(Task):
+class Ner(FineTunedTask):
     """Entities of one corpus. dev is what is reported; a test part, where there is one, is reported as test/f1 and never mixed with it."""
 
     folder: str
@@ -34,9 +34,8 @@ class Ner(Task):
     The "maximal document context" of Devlin et al. 2019, section 5.3. Documents start at -DOCSTART- lines; without any, sentences stay
     alone."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(("mode", self.mode, self.mode in MODES, "one of " + ", ".join(MODES)))
+    def checks(self) -> tuple[Check, ...]:
+        return (*super().checks(), ("mode", self.mode, self.mode in MODES, "one of " + ", ".join(MODES)))
 
     @property
     def metrics(self) -> tuple[str, ...]:

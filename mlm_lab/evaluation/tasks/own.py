@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
-from mlm_lab.errors import UserError, require
+from mlm_lab.errors import UserError
 from mlm_lab.evaluation.conll import label_names, read_conll
 from mlm_lab.evaluation.files import find_file, read_lines, unknown_label
 from mlm_lab.evaluation.settings import Evaluation
-from mlm_lab.evaluation.task import SequenceExample, Task, TaskData
+from mlm_lab.evaluation.task import Check, FineTunedTask, SequenceExample, TaskData
 
 TABULAR = (".csv", ".tsv", ".jsonl")
 COLUMNS = (".conll", ".txt")
@@ -26,7 +26,7 @@ STEMS = {"train": ("train",), "dev": ("dev", "valid"), "test": ("test",)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Own(Task):
+class Own(FineTunedTask):
     """Classification, regression (csv, tsv, jsonl) or tagging (conll, txt), by the file's ending."""
 
     text_column: str
@@ -40,9 +40,8 @@ class Own(Task):
     dev_share: float
     """Share of the examples cut for dev where no dev file is given."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(("dev_share", self.dev_share, 0 < self.dev_share < 1, "above 0 and below 1"))
+    def checks(self) -> tuple[Check, ...]:
+        return (*super().checks(), ("dev_share", self.dev_share, 0 < self.dev_share < 1, "above 0 and below 1"))
 
     def check(self, evaluation: Evaluation) -> None:
         for file in self._files(evaluation).values():

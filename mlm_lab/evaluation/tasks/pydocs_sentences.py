@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from mlm_lab.data.corpora import pydocs
-from mlm_lab.errors import UserError, require
-from mlm_lab.evaluation.task import Task, TaskData
+from mlm_lab.errors import UserError
+from mlm_lab.evaluation.task import Check, FineTunedTask, TaskData
 
 if TYPE_CHECKING:
     from mlm_lab.data.corpora.pydocs import Entry
@@ -36,7 +36,7 @@ class Sentence(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PydocsTask(Task):
+class PydocsTask(FineTunedTask):
     """Base of the tasks that are made from the Python documentation on this machine."""
 
     train_examples: int
@@ -44,9 +44,9 @@ class PydocsTask(Task):
     dev_examples: int
     """Dev examples at most."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(
+    def checks(self) -> tuple[Check, ...]:
+        return (
+            *super().checks(),
             ("train_examples", self.train_examples, self.train_examples >= 2, "at least 2"),
             ("dev_examples", self.dev_examples, self.dev_examples >= 2, "at least 2"),
         )
