@@ -41,7 +41,8 @@ class SentencePairObjective(MaskingRecipe):
     mlm_weight: float
     """Weight of the masked-token loss. 0: the pair loss alone, on text that is not masked, without the vocabulary projection."""
     pair_weight: float
-    """Weight of the pair loss, above 0 (BERT, ALBERT: 1)."""
+    """Weight of the pair loss (BERT, ALBERT: 1). 0: the same rows and masks without it, and no head for it, so that what pairs do as input is
+    told from what their loss does; mlm_weight is then above 0."""
 
     code_version: ClassVar[int] = 1
     pair_loss: ClassVar[str]
@@ -52,11 +53,12 @@ class SentencePairObjective(MaskingRecipe):
     """Whether a pair may need a second document."""
 
     def checks(self) -> tuple[Check, ...]:
+        pair_weights = "0 or more, and above 0 where mlm_weight is 0"
         return (
             *super().checks(),
             ("short_seq_prob", self.short_seq_prob, 0 <= self.short_seq_prob <= 1, "in [0, 1]"),
             ("mlm_weight", self.mlm_weight, self.mlm_weight >= 0, "0 or more"),
-            ("pair_weight", self.pair_weight, self.pair_weight > 0, "above 0 (objective=mlm has no pair loss)"),
+            ("pair_weight", self.pair_weight, self.pair_weight > 0 or (self.pair_weight == 0 != self.mlm_weight), pair_weights),
         )
 
     def slots(self, max_length: int) -> int:
@@ -90,11 +92,12 @@ class SentencePairObjective(MaskingRecipe):
         return batch | masked.as_batch()
 
     def build(self, model: Encoder, vocabulary: Vocabulary) -> ObjectiveModule:
-        """Make encoder, pair head and, unless its weight is 0, masked-token head.
+        """Make encoder, pair head and masked-token head, each unless its weight is 0.
 
         Raises:
             UserError: the model has one segment embedding, which cannot tell A from B.
         """
+        from mlm_lab.objectives.mlm_module import MaskedLM
         from mlm_lab.objectives.sentence_pairs_module import MaskedPairs, Pairs
 
         if model.type_vocab_size == 1:
@@ -105,6 +108,10 @@ class SentencePairObjective(MaskingRecipe):
             )
         if not self.mlm_weight:
             return Pairs(model, vocabulary, self.pair_loss, self.label_name, self.pair_weight)
+        if not self.pair_weight:
+            module = MaskedLM(model, vocabulary)
+            module.loss_weights = {"mlm": self.mlm_weight}
+            return module
         return MaskedPairs(model, vocabulary, self.pair_loss, self.label_name, self.mlm_weight, self.pair_weight)
 
     def probes(self) -> dict[str, MLM]:

@@ -170,11 +170,24 @@ def test_rows_without_room_are_refused(kind: type) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("short_seq_prob", 1.1), ("short_seq_prob", -0.1), ("mlm_weight", -1.0), ("pair_weight", 0.0), ("mask_ratio", 0.0)]
+    ("field", "value"), [("short_seq_prob", 1.1), ("short_seq_prob", -0.1), ("mlm_weight", -1.0), ("pair_weight", -1.0), ("mask_ratio", 0.0)]
 )
 def test_ranges(field: str, value: float) -> None:
     with pytest.raises(InvalidFields, match=field):
         objective(SOP, **{field: value})
+
+
+def test_one_of_the_two_losses_has_a_weight() -> None:
+    with pytest.raises(InvalidFields, match="above 0 where mlm_weight is 0"):
+        objective(SOP, mlm_weight=0.0, pair_weight=0.0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_the_pair_loss_the_rows_and_masks_are_those_with_it(kind: type) -> None:
+    store = many_documents()
+    with_loss, without = (objective(kind, pair_weight=weight) for weight in (1.0, 0.0))
+    one, other = (recipe.make_batch(store, recipe.plan(store, 48, DRAWS), keys_of(range(16))) for recipe in (with_loss, without))
+    assert one.keys() == other.keys() and all((one[name] == other[name]).all() for name in one)
 
 
 def test_a_model_with_one_segment_embedding_is_refused() -> None:

@@ -48,6 +48,16 @@ def test_satisfies_the_contract(kind: type, mlm_weight: float):
     assert all(gradient.abs().sum() > 0 for gradient in gradients(module, output)), "no parameter without a use"
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_pair_loss_of_weight_0_has_no_head_and_leaves_the_masked_token_loss(kind: type):
+    with_pairs, batch = make(kind, mlm_weight=0.5)
+    without, same = make(kind, mlm_weight=0.5, pair_weight=0.0)
+    output = without(same)
+    assert without.loss_weights == {"mlm": 0.5} and list(output.losses) == list(without.target_counts(same)) == ["mlm"]
+    torch.testing.assert_close(output.losses["mlm"], with_pairs(batch).losses["mlm"])
+    assert all(gradient.abs().sum() > 0 for gradient in gradients(without, output)), "no parameter without a use"
+
+
 def test_order_alone_has_no_vocabulary_projection():
     module, batch = make(SOP, mlm_weight=0.0)
     assert not any("head.bias" in name or "head.norm" in name for name, _ in module.named_parameters())
