@@ -7,13 +7,23 @@ their spread, which is that between two states and not that between seeds, stays
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from mlm_lab.statistics.description import Description
+from mlm_lab.statistics import plateau
+from mlm_lab.statistics.description import Description, describe
+from mlm_lab.statistics.dunnett import simultaneous_critical
+from mlm_lab.statistics.equivalence import equivalence_p
+from mlm_lab.statistics.multiplicity import holm
+from mlm_lab.statistics.pairing import pairing
+from mlm_lab.statistics.pairs import Pair, mean_difference, pair_up
+from mlm_lab.statistics.permutation import MOST, sign_flip_p
+from mlm_lab.statistics.power import detectable_distance, smallest_p
 from mlm_lab.statistics.proportions import Proportion
-from mlm_lab.statistics.scores import Scores
-from mlm_lab.statistics.trend import Trend
+from mlm_lab.statistics.scores import Scores, undefined_seeds, without_seeds
+from mlm_lab.statistics.student import critical, two_sided_p
+from mlm_lab.statistics.trend import Trend, trend
+from mlm_lab.statistics.verdict import not_compared, verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,25 +36,25 @@ class Contrast:
     """Seeds that both have."""
     difference: float | None
     """Arm minus baseline, in the metric's unit, whichever way is better."""
-    standard_error: float | None
-    degrees_of_freedom: int
-    low: float | None
+    standard_error: float | None = None
+    degrees_of_freedom: int | None = None
+    low: float | None = None
     """Of the interval for this difference alone."""
-    high: float | None
-    simultaneous_low: float | None
+    high: float | None = None
+    simultaneous_low: float | None = None
     """Of the interval that holds for all arms at once (Dunnett's, with the correlation of the design)."""
-    simultaneous_high: float | None
-    p: float | None
+    simultaneous_high: float | None = None
+    p: float | None = None
     """Two-sided, of this difference alone."""
-    p_adjusted: float | None
+    p_adjusted: float | None = None
     """Holm's over all but the primary contrast; the primary's own p."""
     p_permutation: float | None
     """Exact, from flipping the signs of the seeds' differences; None where too few seeds could reach the level."""
     smallest_p: float
     """The least that the permutation test can give with n seeds."""
-    equivalence_p: float | None
+    equivalence_p: float | None = None
     """Of two one-sided tests within the margin; Holm's over all but the primary contrast. None without a margin."""
-    detectable: float | None
+    detectable: float | None = None
     """Difference that these seeds, with the spread seen, would have shown four times in five."""
     paired_correlation: float | None
     """Of the two arms' scores over the seeds that both have; from 3 seeds."""
@@ -80,7 +90,7 @@ class Comparison:
     contrasts: tuple[Contrast, ...]
     """In the order of the arms, the baseline left out."""
     pool: Pool | None
-    """None where fewer than two arms share a spread, or none can be told."""
+    """None where no two arms share a spread, or none can be told."""
     trend: Trend | None
     """Of ordered arms, over the seeds that have all of them."""
     escaped: Mapping[str, Proportion]
@@ -116,4 +126,129 @@ def compare(
         excluded_from_pool: arm -> why its spread is not that between seeds ("2 of 3 runs collapsed").
         pilot_seeds: seeds that chose a metric or a rate, and so do not test it.
     """
-    raise NotImplementedError
+    if (margin is not None and not margin > 0) or primary == baseline:
+        raise ValueError(f"margin {margin}, primary {primary}, baseline {baseline}")
+    kept = without_seeds(scores, pilot_seeds)
+    for arm in filter(None, (baseline, primary)):
+        kept.setdefault(arm, {})
+    excluded = _excluded(kept, left_plateau or {}, excluded_from_pool or {})
+    pairs = pair_up(kept, baseline, excluded)
+    family = _Family(pairs, primary, margin, 1 - level)
+    return Comparison(
+        baseline=baseline,
+        level=level,
+        margin=margin,
+        arms={arm: describe(of_arm.values(), level) for arm, of_arm in kept.items()},
+        contrasts=tuple(_contrast(pair, kept, baseline, family, higher_is_better, excluded) for pair in pairs),
+        pool=_pool(pairs),
+        trend=trend({arm: of_arm for arm, of_arm in kept.items() if of_arm}) if ordered else None,
+        escaped=plateau.shares(left_plateau or {}, level),
+        excluded=excluded,
+    )
+
+
+def _excluded(scores: Scores, left_plateau: plateau.Flags, given: Mapping[str, str]) -> dict[str, str]:
+    """arm -> every reason why its spread is not that between seeds."""
+    stuck = plateau.reasons(left_plateau)
+    told = {}
+    for arm, of_arm in scores.items():
+        undefined = undefined_seeds(of_arm)
+        no_score = f"no defined score with seed {', '.join(map(str, undefined))}" if undefined else None
+        if reasons := list(filter(None, (stuck.get(arm), given.get(arm), no_score))):
+            told[arm] = ", ".join(reasons)
+    return told
+
+
+class _Family:
+    """The tests of all contrasts: which share the error rate, and what that makes of their p values and intervals."""
+
+    def __init__(self, pairs: Sequence[Pair], primary: str | None, margin: float | None, alpha: float):
+        self.primary, self.margin, self.alpha = primary, margin, alpha
+        tested = [pair for pair in pairs if pair.estimate]
+        self.p = {pair.arm: _p(pair) for pair in tested}
+        self.adjusted = self._adjusted(_p, tested)
+        self.equivalence = {} if margin is None else self._adjusted(lambda pair: equivalence_p(pair.estimate, margin), tested)
+        self.size, self.pooled = len(tested), sum(pair.pooled for pair in tested)
+        self.others = sum(pair.arm != primary for pair in tested)
+
+    def _adjusted(self, p: Callable[[Pair], float], tested: Sequence[Pair]) -> dict[str, float]:
+        """Holm's over all but the primary contrast, which keeps its own."""
+        values = {pair.arm: p(pair) for pair in tested}
+        others = [arm for arm in values if arm != self.primary]
+        return {**values, **dict(zip(others, holm([values[arm] for arm in others]), strict=True))}
+
+    def simultaneous(self, pair: Pair) -> float:
+        """Standard errors to either side, so that all intervals hold at once.
+
+        The contrasts of the pool by Dunnett's distribution; each of those with a spread of their own has its part of the error rate, and so
+        have the pool's together.
+        """
+        if not pair.pooled:
+            return critical(pair.estimate.degrees_of_freedom, self.alpha / self.size)
+        part = self.alpha * self.pooled / self.size
+        return simultaneous_critical(self.pooled, pair.estimate.degrees_of_freedom, part, round(pair.blocks.correlation, 6))
+
+    def detectable(self, pair: Pair) -> float:
+        """With the spread seen, at the step of Holm's that asks most."""
+        shared = 1 if pair.arm == self.primary else self.others
+        return pair.estimate.standard_error * detectable_distance(pair.estimate.degrees_of_freedom, self.alpha / shared)
+
+
+def _p(pair: Pair) -> float:
+    return two_sided_p(pair.estimate.difference / pair.estimate.standard_error, pair.estimate.degrees_of_freedom)
+
+
+def _contrast(pair: Pair, scores: Scores, baseline: str, family: _Family, higher_is_better: bool, excluded: Mapping[str, str]) -> Contrast:
+    n, arm, estimate = len(pair.seeds), pair.arm, pair.estimate
+    seen = None if pair.differences is None else pairing(scores[arm], scores[baseline])
+    flips = pair.differences is not None and smallest_p(n) < family.alpha and n <= MOST
+    contrast = Contrast(
+        arm=arm,
+        primary=arm == family.primary,
+        n=n,
+        difference=estimate.difference if estimate else mean_difference(pair),
+        p_permutation=sign_flip_p(pair.differences) if flips else None,
+        smallest_p=smallest_p(n),
+        paired_correlation=seen and seen.correlation,
+        pairing_gain=seen and seen.gain,
+        pooled=pair.pooled,
+        excluded=excluded.get(arm),
+        verdict=not_compared(pair.reason),
+    )
+    if estimate is None:
+        return contrast
+    half = critical(estimate.degrees_of_freedom, family.alpha) * estimate.standard_error
+    wide = family.simultaneous(pair) * estimate.standard_error
+    equivalence, detectable = family.equivalence.get(arm), family.detectable(pair)
+    return replace(
+        contrast,
+        standard_error=estimate.standard_error,
+        degrees_of_freedom=estimate.degrees_of_freedom,
+        low=estimate.difference - half,
+        high=estimate.difference + half,
+        simultaneous_low=estimate.difference - wide,
+        simultaneous_high=estimate.difference + wide,
+        p=family.p[arm],
+        p_adjusted=family.adjusted[arm],
+        equivalence_p=equivalence,
+        detectable=detectable,
+        verdict=verdict(
+            difference=estimate.difference,
+            p=family.adjusted[arm],
+            equivalence_p=equivalence,
+            margin=family.margin,
+            higher_is_better=higher_is_better,
+            alpha=family.alpha,
+            n=n,
+            detectable=detectable,
+            barred=pair.barred,
+            because=pair.because,
+        ),
+    )
+
+
+def _pool(pairs: Sequence[Pair]) -> Pool | None:
+    blocks = next((pair.blocks for pair in pairs if pair.pooled), None)
+    if blocks is None:
+        return None
+    return Pool(arms=blocks.arms, std=blocks.std, degrees_of_freedom=blocks.degrees_of_freedom, pairing_gain=blocks.gain)
