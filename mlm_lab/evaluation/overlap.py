@@ -80,37 +80,37 @@ def measure_overlaps(
 
 def find_overlaps(store: TokenStore, tokenizer: LoadedTokenizer, parts: Mapping[str, Sequence]) -> dict[str, Overlap]:
     """The overlap of each part, in one pass over the store."""
-    words = WordHashes(tokenizer)
-    wanted = {name: _Wanted.of(examples, tokenizer, words) for name, examples in parts.items()}
+    sought = WordHashes(tokenizer, unknown=2)  # another value than in the store: nobody knows whether two unknown words are the same
+    wanted = {name: _Wanted.of(examples, tokenizer, sought) for name, examples in parts.items()}
     runs = {n: np.unique(np.concatenate([part.runs[n] for part in wanted.values()])) for n in (LONG, SHORT)}
     found = {n: np.zeros(len(runs[n]), dtype=bool) for n in runs}
     sieves = {n: _sieve(runs[n]) for n in runs}
-    for hashes, documents in _words_of(store.train, words):
-        for n, sought in runs.items():
-            if len(sought):
-                candidates = run_hashes(hashes, n, documents)
-                candidates = candidates[sieves[n][candidates >> np.uint64(64 - SIEVE_BITS)]]
-                places = np.minimum(np.searchsorted(sought, candidates), len(sought) - 1)
-                found[n][places[sought[places] == candidates]] = True
-    hits = {n: sought[found[n]] for n, sought in runs.items()}
+    for hashes, documents in _words_of(store.train, WordHashes(tokenizer, unknown=1)):
+        for n in (n for n in runs if len(runs[n])):
+            candidates, _ = run_hashes(hashes, n, documents)
+            candidates = candidates[sieves[n][candidates >> np.uint64(64 - SIEVE_BITS)]]
+            places = np.minimum(np.searchsorted(runs[n], candidates), len(runs[n]) - 1)
+            found[n][places[runs[n][places] == candidates]] = True
+    hits = {n: runs[n][found[n]] for n in runs}
     return {name: part.count(hits) for name, part in wanted.items()}
 
 
 class WordHashes:
     """Words as 64-bit hashes of their characters, from token ids."""
 
-    def __init__(self, tokenizer: LoadedTokenizer):
+    def __init__(self, tokenizer: LoadedTokenizer, unknown: int):
+        """unknown: stands for the UNK token."""
         vocabulary = tokenizer.vocabulary
         hashes, lengths = np.zeros(vocabulary.padded_size, dtype=np.uint64), np.zeros(vocabulary.padded_size, dtype=np.int64)
         for token_id in vocabulary.ordinary_ids.tolist():
             characters = np.array([ord(c) for c in _plain(tokenizer.token(token_id))], dtype=np.uint64)
             lengths[token_id] = len(characters)
             hashes[token_id] = (_mix(characters) * _powers(CHARACTER, len(characters))).sum(dtype=np.uint64)
-        hashes[vocabulary.unk_id], lengths[vocabulary.unk_id] = 1, 1
+        hashes[vocabulary.unk_id], lengths[vocabulary.unk_id] = unknown, 1
         self._hashes, self._lengths = hashes, lengths
 
     def __call__(self, tokens: np.ndarray, word_starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(T,), (T,) bool; the first token starts a word -> (W,) uint64 hashes of the words with a character that counts, (W,) their places."""
+        """(T,), (T,) bool, the first of them true -> (W,) uint64 hashes of the words with a character that counts, (W,) their places."""
         starts = np.flatnonzero(word_starts)
         if len(starts) == 0:
             return np.zeros(0, dtype=np.uint64), starts
@@ -122,17 +122,15 @@ class WordHashes:
         return _mix(hashes[kept]), starts[kept]
 
 
-def run_hashes(words: np.ndarray, n: int, documents: np.ndarray | None = None) -> np.ndarray:
-    """(W,) uint64 -> hashes of each run of n words; of those that stay in one document, where documents (W,) are given."""
-    count = len(words) - n + 1
-    if count <= 0:
-        return np.zeros(0, dtype=np.uint64)
+def run_hashes(words: np.ndarray, n: int, owners: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(W,) uint64, (W,) the text of each word -> hashes of each run of n words of one text, and the text of each."""
+    count = max(len(words) - n + 1, 0)
     total = words[:count].copy()
     for k in range(1, n):  # Horner's rule
         total *= WORD
         total += words[k : k + count]
-    total = _mix(total)
-    return total if documents is None else total[documents[:count] == documents[n - 1 :]]
+    whole = owners[:count] == owners[len(words) - count :]
+    return _mix(total[whole]), owners[:count][whole]
 
 
 @dataclass(frozen=True)
@@ -149,16 +147,14 @@ class _Wanted:
     def of(cls, examples: Sequence, tokenizer: LoadedTokenizer, words: WordHashes) -> _Wanted:
         texts = [texts_of(example) for example in examples]
         ids, starts, lengths = tokenizer.encode_batch([text for several in texts for text in several])
-        owners = np.repeat(np.arange(len(texts)), [len(several) for several in texts])  # of each text
+        example_of = np.repeat(np.arange(len(texts)), [len(several) for several in texts])  # of each text
         hashes, places = words(ids, starts)
         text_of = np.searchsorted(np.cumsum(lengths), places, side="right")  # of each word
-        sizes = np.bincount(text_of, minlength=len(lengths))
+        sizes = np.bincount(text_of, minlength=len(lengths))[text_of]  # of each word's text
         runs, run_owners = {}, {}
-        for n, fits in ((LONG, sizes >= LONG), (SHORT, (sizes >= SHORT) & (sizes < LONG))):
-            mine = fits[text_of] if len(text_of) else np.zeros(0, dtype=bool)
-            own_hashes, own_texts = hashes[mine], text_of[mine]
-            runs[n] = run_hashes(own_hashes, n, own_texts)
-            run_owners[n] = owners[own_texts[: max(len(own_texts) - n + 1, 0)][own_texts[: max(len(own_texts) - n + 1, 0)] == own_texts[n - 1 :]]]
+        for n, mine in ((LONG, sizes >= LONG), (SHORT, (sizes >= SHORT) & (sizes < LONG))):
+            runs[n], of_texts = run_hashes(hashes[mine], n, text_of[mine])
+            run_owners[n] = example_of[of_texts]
         return cls(runs, run_owners, len(texts))
 
     def count(self, hits: Mapping[int, np.ndarray]) -> Overlap:
@@ -168,12 +164,13 @@ class _Wanted:
 
 
 def _words_of(store: TokenStore, words: WordHashes) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """(W,) hashes and (W,) documents of the store's words, a few at a time; the runs that cross from one piece to the next are in the next."""
+    """(W,) hashes and (W,) documents of the words, a few at a time; runs that cross from one piece to the next are in the next."""
     start, total = 0, len(store.tokens)
     while start < total:
         stop = min(start + TOKENS_AT_A_TIME, total)
         if stop < total:  # the last word may go on: it belongs to the next piece
-            stop = start + int(np.flatnonzero(store.word_starts[start:stop])[-1]) or stop
+            last = int(np.flatnonzero(store.word_starts[start:stop])[-1])
+            stop = start + last if last else stop
         hashes, places = words(np.asarray(store.tokens[start:stop]), np.asarray(store.word_starts[start:stop]))
         yield hashes, np.searchsorted(store.document_offsets, start + places, side="right")
         again = start + int(places[1 - LONG]) if stop < total and len(places) >= LONG else stop
