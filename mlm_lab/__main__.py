@@ -134,7 +134,7 @@ def _tell(message: str, exit_code: int) -> int:
         lines = message.splitlines()
         cut = [*lines[:9], f"  ... and {len(lines) - 9} lines more"] if len(lines) > 10 else lines
         sys.stdout.flush()
-        print(("error: " if exit_code == 2 else "") + "\n".join(cut), file=sys.stderr)
+        print(("error: " if exit_code < 128 else "") + "\n".join(cut), file=sys.stderr)
     return exit_code
 
 

@@ -9,6 +9,7 @@ Hydra and OmegaConf are imported when something is composed: a part that only na
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -24,17 +25,20 @@ if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
     from omegaconf import DictConfig
 
+Loaded = dict[tuple[str, ...], "DictConfig"]
+"""Chosen options, in Hydra's spelling -> what their YAML files say together."""
 BUDGETS = ("steps", "tokens", "flops", "hours")
 
 
-def compose(overrides: Sequence[str] = (), config_dir: Path | str | None = None) -> RunConfig:
+def compose(overrides: Sequence[str] = (), config_dir: Path | str | None = None, loaded: Loaded | None = None) -> RunConfig:
     """The checked config of these overrides ("objective.mask_ratio=0.4", "+experiment=quickstart").
 
     config_dir: a folder with further options (config_dir/model/mine.yaml), laid out like conf/.
+    loaded: kept by the caller between compositions, which then read the YAML files once for all that choose the same options.
     Raises:
         UserError: every mistake of a kind at once: unreadable overrides; unknown options and keys; wrong types and ranges.
     """
-    return instantiate(compose_values(overrides, config_dir), normalise(overrides))
+    return instantiate(compose_values(overrides, config_dir, loaded), normalise(overrides))
 
 
 def instantiate(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> RunConfig:
@@ -78,7 +82,7 @@ def conf_dir() -> Path:
     return packaged if packaged.is_dir() else Path(__file__).resolve().parents[1] / "conf"
 
 
-def compose_values(overrides: Sequence[str] = (), config_dir: Path | str | None = None) -> dict[str, Any]:
+def compose_values(overrides: Sequence[str] = (), config_dir: Path | str | None = None, loaded: Loaded | None = None) -> dict[str, Any]:
     """The composed values, interpolations resolved, before any class is looked at.
 
     Raises:
@@ -89,7 +93,7 @@ def compose_values(overrides: Sequence[str] = (), config_dir: Path | str | None 
     from omegaconf.errors import OmegaConfBaseException
 
     try:
-        config = _Composition(overrides, config_dir).config
+        config = _Composition(overrides, config_dir, loaded).config
         return OmegaConf.to_container(config, resolve=True)
     except (HydraException, OmegaConfBaseException) as error:
         lines = [line.strip() for line in str(error.__cause__ or error).splitlines() if line.strip()]
@@ -133,6 +137,20 @@ def first_values(overrides: Sequence[str]) -> list[str]:
     return words
 
 
+def each_value(word: str) -> tuple[str, list[str]]:
+    """The key of an override, and every value that it gives: seed=0,1,2 -> seed, [0, 1, 2]; one value where it is no sweep.
+
+    Raises UserError where it cannot be read.
+    """
+    from hydra.core.override_parser.types import ValueType
+
+    (override,) = _parse([word])
+    if override.is_sweep_override() and override.value_type != ValueType.GLOB_CHOICE_SWEEP:
+        return override.key_or_group, list(override.sweep_string_iterator())
+    key, _, value = _plain_word(override).partition("=")
+    return key, [value]
+
+
 class _Options:
     """The groups of conf/ and the options in each."""
 
@@ -155,7 +173,8 @@ class _Options:
 class _Composition:
     """One composition of the YAML files and the overrides. `config` is the result; the mistakes on the way are told together."""
 
-    def __init__(self, overrides: Sequence[str], config_dir: Path | str | None):
+    def __init__(self, overrides: Sequence[str], config_dir: Path | str | None, loaded: Loaded | None):
+        self._loaded = {} if loaded is None else loaded
         self._loader = _make_loader(config_dir)
         self._options = _Options(self._loader)
         self._mistakes: list[str] = []
@@ -179,9 +198,11 @@ class _Composition:
         from hydra.types import RunMode
         from omegaconf import OmegaConf
 
-        config = self._loader.load_configuration("config", words, RunMode.RUN, from_shell=False)
-        OmegaConf.set_struct(config, False)
-        return config
+        if tuple(words) not in self._loaded:
+            config = self._loader.load_configuration("config", words, RunMode.RUN, from_shell=False)
+            OmegaConf.set_struct(config, False)
+            self._loaded[tuple(words)] = config
+        return copy.deepcopy(self._loaded[tuple(words)])
 
     def _set(self, key: str, value: object) -> None:
         from omegaconf import OmegaConf

@@ -30,6 +30,12 @@ class UserError(Exception):
         super().__init__("\n".join(lines))
 
 
+class Claimed(UserError):
+    """Another process works on the same run. A scheduler may try again later (the code is EX_TEMPFAIL of sysexits.h)."""
+
+    exit_code = 75
+
+
 class Problem(NamedTuple):
     """One config value that is out of range. `field` is relative to the dataclass that found it; `config` puts the path before it."""
 

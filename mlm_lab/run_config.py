@@ -197,6 +197,14 @@ def evaluation_key(run_hash: str, config: RunConfig, task: str, seed: int) -> st
     return _digest([run_hash, config.evaluation.code_version, values["task"][task], protocol, own_file, drawn_with, seed])
 
 
+def evaluations_asked(run_hash: str, config: RunConfig) -> dict[str, str]:
+    """task -> the hash of all its cells that the config asks for, so that a run whose evaluation is finished can be told by its summary."""
+    values = to_dict(config)
+    settings = {name: value for name, value in values["evaluation"].items() if name not in ("tasks", "data_dir", "files")}
+    about = [run_hash, config.evaluation.code_version, settings, config.seeds.finetune]
+    return {name: _digest([*about, task, values["evaluation"].get("files", {}).get(name)]) for name, task in values["task"].items()}
+
+
 def _origin(folder: str | None) -> str | None:
     """The weights that a run starts from: by their digest, wherever the folder lies; by its path where it names none."""
     return folder and RunFolder(Path(folder).expanduser()).read_summary().get("weights_sha256", folder)

@@ -11,7 +11,9 @@
 summary.json, written whole by each update (a reader sees the old one or the new one, never a part); a number that is not finite is null:
 
     status                 running, finished, failed or interrupted; error: what stopped the last start, null if nothing did
-    study, tags            as configured
+    study, tags            as configured; studies: every study that started the run or found it finished
+    tuned                  {study: "optim.peak_lr=0.002"}: in which studies the run has what was chosen for its arm
+    evaluated              what of the evaluation is finished: the hash of each task's cells (run_config.evaluations_asked)
     config_hash            64 hexadecimal digits; weights_sha256 of the encoder and heads after the last step
     budget_steps           the budget in optimiser steps; frozen at the first start
     steps, tokens          optimiser steps done; raw corpus tokens
@@ -29,13 +31,12 @@ from __future__ import annotations
 import json
 import math
 import os
-import socket
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from mlm_lab import claim
 from mlm_lab.errors import UserError
 from mlm_lab.ranks import is_main_process
 
@@ -126,32 +127,17 @@ class RunFolder:
         """Hold the folder while the run is worked on. The claim ends with the process, however it ends.
 
         Other processes of the same run (ranks) pass through: the first one claims for all.
-        Raises UserError where another process holds it, naming its process id and host.
+        Raises Claimed where another process, of whatever machine, holds it, naming its process id and host.
         """
         if not is_main_process():
             yield
             return
-        from filelock import FileLock, Timeout
-
-        self.path.mkdir(parents=True, exist_ok=True)
-        holder = self.path / ".claimed_by"
-        lock = FileLock(self.path / ".lock")
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            raise UserError(
-                "another process is working on this run",
-                where=str(self.path),
-                given=holder.read_text(encoding="utf-8").strip() if holder.exists() else "a process that has not said its id yet",
-                fix="wait for it, stop it, or change the config (another seed makes another run)",
-            ) from None
-        try:
-            since = time.strftime("%Y-%m-%d %H:%M:%S")
-            self.write_text(".claimed_by", f"process {os.getpid()} on {socket.gethostname()}, since {since}\n")
+        with claim.hold(self.path):
             yield
-        finally:
-            holder.unlink(missing_ok=True)
-            lock.release()
+
+    def claimed_by(self) -> str | None:
+        """The process that works on the run now, on whatever machine; None where none does."""
+        return claim.holder(self.path)
 
 
 def _plain(value: object) -> object:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import importlib
 import shutil
+from collections.abc import Mapping
 from contextlib import suppress
 from types import ModuleType
+from typing import Any
 
 from mlm_lab.console import say
 from mlm_lab.errors import Interrupted, UserError
 from mlm_lab.provenance import provenance
-from mlm_lab.run_config import RunConfig, config_hash, to_dict, to_yaml
+from mlm_lab.run_config import RunConfig, config_hash, evaluations_asked, to_dict, to_yaml
 from mlm_lab.run_folder import RunFolder
 
 
@@ -61,6 +63,7 @@ def _go_through(stages: list[ModuleType], config: RunConfig, folder: RunFolder, 
         say(f"this run is finished: {folder.path} (another seed makes another run); what is missing is added")
     folder.record_start(to_yaml(config), config.overrides)
     about = {"config_hash": run_hash, "study": config.study, "tags": config.tags, "seeds": to_dict(config.seeds)}
+    about["studies"] = studies_of(summary, config.study)
     origin = {} if summary.get("weights_sha256") else provenance()  # what trained the weights, not what evaluates them later
     folder.update_summary(status="running", error=None, **about, **origin)
     try:
@@ -73,8 +76,22 @@ def _go_through(stages: list[ModuleType], config: RunConfig, folder: RunFolder, 
         status = _status_after_mistake(folder, summary.get("status")) if isinstance(error, UserError) else "failed"
         folder.update_summary(status=status, error=f"{type(error).__name__}: {error}")
         raise
-    folder.update_summary(status="finished")
+    asked = evaluations_asked(run_hash, config).values() if "evaluate" in config.stages else ()
+    folder.update_summary(status="finished", evaluated=sorted({*summary.get("evaluated", ()), *asked}))
     say(f"\nrun folder: {folder.path}")
+
+
+def studies_of(summary: Mapping[str, Any], study: str | None) -> list[str]:
+    """Every study that the run is part of, in the order in which they came to it; `study` is not in its hash, so that two share a run."""
+    earlier = summary.get("studies") or [summary.get("study")]
+    return list(dict.fromkeys(name for name in (*earlier, study) if name is not None))
+
+
+def is_finished(summary: Mapping[str, Any], run_hash: str, config: RunConfig) -> bool:
+    """Whether the run folder whose summary this is holds all that the config asks for."""
+    has_weights = "pretrain" not in config.stages or summary.get("weights_sha256") is not None
+    asked = evaluations_asked(run_hash, config).values() if "evaluate" in config.stages else ()
+    return summary.get("status") == "finished" and has_weights and set(asked) <= set(summary.get("evaluated", ()))
 
 
 def _status_after_mistake(folder: RunFolder, before: str | None) -> str:

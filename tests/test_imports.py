@@ -15,7 +15,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 LAYERS = [
     {"errors", "ranks", "statistics", "types"},
-    {"console", "keys", "leaves", "provenance", "run_config", "run_folder"},
+    {"claim", "console", "keys", "leaves", "provenance", "run_config", "run_folder"},
     {"corruption", "tokenizers", "models", "optim"},
     {"data", "objectives"},
     {"training"},
@@ -104,7 +104,7 @@ def test_statistics_is_pure() -> None:
 
 
 def test_the_run_folder_can_be_read_without_what_trains() -> None:
-    for name in ["run_folder", "run_config", "errors", "ranks", "types", "console", "leaves"]:
+    for name in ["run_folder", "claim", "run_config", "errors", "ranks", "types", "console", "leaves"]:
         at_import = {
             found.name.partition(".")[0] for found in imports(PACKAGE / f"{name}.py") if not (found.inside_function or found.typing_only)
         }

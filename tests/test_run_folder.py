@@ -94,7 +94,8 @@ def test_the_claim_ends_with_the_process_however_it_ends(folder: RunFolder) -> N
     code = f"import os, signal\nfrom mlm_lab.run_folder import RunFolder\n{claim}"
     assert subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY).returncode == -9
     with folder.claim():
-        assert str(os.getpid()) in (folder.path / ".claimed_by").read_text()
+        assert f"process {os.getpid()} on" in folder.claimed_by()
+    assert folder.claimed_by() is None
 
 
 def test_other_ranks_pass_through_and_write_nothing(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
