@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 from mlm_lab.errors import DISK_FULL, Interrupted, UserError
 from mlm_lab.ranks import is_main_process
@@ -138,5 +139,16 @@ def _tell(message: str, exit_code: int) -> int:
     return exit_code
 
 
+def _leave(exit_code: int) -> NoReturn:
+    """End the process. Under W&B's agent a run that was told to stop dies by the signal, which a shell shows as the same 143: any exit code
+    is a failure to the agent, which gives up after three, so that early stopping would end the sweep."""
+    if exit_code == 128 + signal.SIGTERM and "WANDB_SWEEP_ID" in os.environ:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+    sys.exit(exit_code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    _leave(main())

@@ -37,7 +37,8 @@ def run(config: RunConfig) -> dict:
         with folder.claim():
             is_new = not folder.summary_json.exists()
             try:
-                _go_through(stages, config, folder, run_hash)
+                with config.logger.recording(folder, to_dict(config)):
+                    _go_through(stages, config, folder, run_hash)
             except UserError:
                 if is_new and not (folder.checkpoints.exists() or folder.metrics_csv.exists()):
                     shutil.rmtree(folder.path, ignore_errors=True)  # while it is claimed: it is nobody else's

@@ -1,13 +1,20 @@
-"""Where metrics go besides metrics.csv, which every run writes."""
+"""Where metrics go besides metrics.csv, which every run writes; and what a viewer of runs is told at the end, by the names of sweeps."""
 
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mlm_lab.ranks import is_main_process
+
 if TYPE_CHECKING:
     from mlm_lab.run_folder import RunFolder
+
+TOTALS = ("steps", "tokens", "positions", "supervised_positions", "seconds", "tokens_per_second", "peak_memory_bytes")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,6 +24,10 @@ class CsvLogger:
     def build(self, folder: RunFolder, config: dict[str, Any]) -> list:
         """Lightning's loggers for a run; metrics.csv is not one of them, since it is cut back when a run resumes."""
         return []
+
+    def recording(self, folder: RunFolder, config: dict[str, Any]) -> AbstractContextManager[None]:
+        """The run, from its first stage to its last."""
+        return nullcontext()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +49,8 @@ class WandbLogger:
         from lightning.pytorch.loggers import WandbLogger as LightningWandb
 
         folder.path.mkdir(parents=True, exist_ok=True)
-        in_sweep = "WANDB_SWEEP_ID" in os.environ
         offline = "WANDB_API_KEY" not in os.environ if self.offline is None else self.offline
-        names = {} if in_sweep else {"id": folder.run_id, "name": folder.run_id, "resume": "allow"}
+        names = {} if in_sweep() else {"id": folder.run_id, "name": folder.run_id, "resume": "allow"}
         mode = {} if "WANDB_MODE" in os.environ else {"mode": "offline" if offline else "online"}
         return [
             LightningWandb(
@@ -54,3 +64,60 @@ class WandbLogger:
                 **mode,
             )
         ]
+
+    @contextmanager
+    def recording(self, folder: RunFolder, config: dict[str, Any]) -> Iterator[None]:
+        """The run, from its first stage to its last. After it the summary of W&B's run holds whatever a sweep's metric may be, evaluations
+        too, and the run is closed, so that another one of this process is not taken for it.
+
+        A start that trains nothing opens a run where the summary has got something new, and always under an agent, whose point it is.
+        """
+        before = headline(folder.read_summary())
+        try:
+            yield
+        except BaseException as error:
+            _close(getattr(error, "exit_code", 1))
+            raise
+        if not is_main_process():
+            return
+        values = headline(folder.read_summary())
+        if _open_run() is None and (in_sweep() or values != before):
+            _ = self.build(folder, config)[0].experiment
+        if (run := _open_run()) is not None:
+            run.summary.update(values)
+        _close(0)
+
+
+def in_sweep() -> bool:
+    """Whether an agent of a W&B sweep has started this process."""
+    return "WANDB_SWEEP_ID" in os.environ
+
+
+def headline(summary: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a run's summary.json under the names that sweeps and reports use: val/loss, cola/matthews (the mean of the fine-tuning
+    seeds), tokens, flops, parameters; without those that are not known."""
+    flops, parameters = summary.get("flops") or {}, summary.get("parameters") or {}
+    values = {
+        **(summary.get("metrics") or {}),
+        **{
+            f"{task}/{metric}": cell.get("mean")
+            for task, metrics in (summary.get("evaluation") or {}).items()
+            for metric, cell in metrics.items()
+        },
+        **{name: summary.get(name) for name in TOTALS},
+        "flops": flops.get("total"),
+        "flops_head": flops.get("head"),
+        "parameters": parameters.get("total"),
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _open_run() -> Any:
+    """The run that this process has open, if W&B has been imported at all."""
+    wandb = sys.modules.get("wandb")
+    return None if wandb is None else wandb.run
+
+
+def _close(exit_code: int) -> None:
+    if (run := _open_run()) is not None:
+        run.finish(exit_code=exit_code)
