@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from mlm_lab.run_config import config_hash
 from mlm_lab.run_folder import RunFolder
-from mlm_lab.sweep.sweep_file import ARM, SEED, Distribution, SweepFile
+from mlm_lab.sweep.sweep_file import ARM, SEED, SweepFile
 
 if TYPE_CHECKING:
+    from mlm_lab.config import Loaded
     from mlm_lab.run_config import RunConfig
 
 
@@ -31,15 +32,17 @@ class Point:
     """What it belongs to in tables and figures: the values without the seed."""
     seed: int | None
     """None where the sweep has no seeds."""
-    tuned: str | None = field(default=None)
+    tuned: str | None = None
     """The word that tuning chose for its arm ("optim.peak_lr=0.002"), in a tuned point; else None."""
+    loaded: Loaded = field(default_factory=dict, repr=False, compare=False)
+    """What compositions have read: the points of a sweep share it."""
 
     @cached_property
     def config(self) -> RunConfig:
         """Raises UserError as mlm_lab.config.compose does."""
         from mlm_lab.config import compose
 
-        return compose(self.overrides)
+        return compose(self.overrides, loaded=self.loaded)
 
     @cached_property
     def config_hash(self) -> str:
@@ -52,17 +55,30 @@ class Point:
 
 def grid(sweep: SweepFile) -> list[Point]:
     """Every combination of the values, the last parameter changing fastest."""
-    keys, lists = list(sweep.parameters), []
-    for values in sweep.parameters.values():
-        assert not isinstance(values, Distribution)  # sweep_file refuses a range in a grid
-        lists.append(values)
-    return [make_point(sweep, dict(zip(keys, values, strict=True))) for values in itertools.product(*lists)]
+    loaded: Loaded = {}
+    combinations = itertools.product(*sweep.parameters.values())
+    return [make_point(sweep, dict(zip(sweep.parameters, values, strict=True)), loaded) for values in combinations]
 
 
-def make_point(sweep: SweepFile, values: Mapping[str, Any]) -> Point:
+def make_point(sweep: SweepFile, values: Mapping[str, Any], loaded: Loaded) -> Point:
     """The point with these values of the parameters, spelt as W&B's agent would spell them."""
     words = tuple(f"{key}={value}" for key, value in values.items())
-    return Point(values=values, overrides=(*sweep.overrides, *words), arm=label(values), seed=values.get(SEED))
+    return Point(values=values, overrides=(*sweep.overrides, *words), arm=label(values), seed=values.get(SEED), loaded=loaded)
+
+
+def find_arm(sweep: SweepFile, given: Any) -> str | None:
+    """The label of the arm that a study names: by the value of its only factor, its label, an arm's name, or a mapping of factors to
+    values. None where there is no such arm."""
+    keys = sweep.factors
+    arms = [dict(zip(keys, values, strict=True)) for values in itertools.product(*(sweep.parameters[key] for key in keys))]
+    for arm in arms:
+        if isinstance(given, Mapping):
+            is_meant = {key: spell(value) for key, value in given.items()} == {key: spell(value) for key, value in arm.items()}
+        else:
+            is_meant = spell(given) in (label(arm), *([spell(value) for value in arm.values()] if len(arm) == 1 else []))
+        if is_meant:
+            return label(arm)
+    return None
 
 
 def label(values: Mapping[str, Any]) -> str:

@@ -7,8 +7,8 @@ inside that text. Every mistake names its line. What needs the config (is this a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from mlm_lab.sweep.points import Point
 
+BUDGETS = ("steps", "tokens", "flops", "hours")
 METHODS = ("grid", "random", "bayes")
 GOALS = ("minimize", "maximize")
 DISTRIBUTIONS = ("int_uniform", "uniform", "q_uniform", "log_uniform_values", "q_log_uniform_values")
@@ -95,7 +96,7 @@ class Study:
     margin: float | None
     """Differences of the primary metric below this are equivalence, in the metric's unit; None: equivalence is not tested."""
     factor: tuple[str, ...]
-    """The keys that the arms differ in; all others must be alike."""
+    """The config keys that the arms differ in (those that conf/arm sets, where `arm` is the parameter); all others must be alike."""
     ordered: bool
     """Whether the values as listed are an order, so that a trend can be tested."""
     tune: Tune | None
@@ -127,18 +128,50 @@ class SweepFile:
     lines: Mapping[str, int] = field(default_factory=dict, repr=False, compare=False)
     """Where each key stands ("parameters.seed" -> 12), from 1; those of the study as "description.primary.metric"."""
 
+    words: tuple[str, ...] = ()
+    """key=value behind the file on the command line: for every point."""
+
     @property
     def overrides(self) -> tuple[str, ...]:
-        """The words of the command after `mlm_lab` that are not W&B's macros: what every point has."""
-        words = list(self.command)
-        after = words[words.index("mlm_lab") + 1 :] if "mlm_lab" in words else []
-        given = [word for word in after if not word.startswith("${")]
-        return tuple(given if any(word.startswith("study=") for word in given) else [*given, f"study={self.name}"])
+        """What every point has: the words of the command after `mlm_lab` that are not W&B's macros, then those of the command line."""
+        command = list(self.command)
+        after = command[command.index("mlm_lab") + 1 :] if "mlm_lab" in command else []
+        given = {_key(word) for word in self.words}
+        changed = given | ({f"budget.{name}" for name in BUDGETS} if any(key.startswith("budget.") for key in given) else set())
+        kept = [word for word in after if not word.startswith("${") and _key(word) not in changed - {"experiment"}]
+        study = [] if any(_key(word) == "study" for word in (*kept, *self.words)) else [f"study={self.name}"]
+        return (*kept, *study, *self.words)
+
+    @property
+    def factors(self) -> tuple[str, ...]:
+        """The parameters that tell the arms apart."""
+        return tuple(key for key in self.parameters if key != SEED)
 
     @property
     def is_searched(self) -> bool:
         """Whether the points are found one after the other, by what earlier ones gave."""
         return self.method != "grid"
+
+    def with_words(self, words: Sequence[str]) -> SweepFile:
+        """The sweep with key=value behind the file. A parameter's own key replaces its values (seed=0,1,2); any other changes every point.
+
+        Raises UserError for a word that cannot be read, and for several values of what is no parameter.
+        """
+        import yaml
+
+        from mlm_lab.config import each_value
+
+        parameters, others = dict(self.parameters), list(self.words)
+        for word in words:
+            key, values = each_value(word)
+            if key in parameters:
+                parameters[key] = tuple(value if value == "null" else yaml.safe_load(value) for value in values)
+            elif len(values) == 1:
+                others.append(word)
+            else:
+                fix = f"one value, or several of a parameter of {self.path}: {', '.join(parameters)}"
+                raise UserError("several values of what is no parameter of the sweep", given=word, fix=fix)
+        return replace(self, parameters=parameters, words=tuple(others))
 
     def points(self) -> list[Point]:
         """The points of a grid, in the order of the values; the last parameter changes fastest. Empty for a search."""
@@ -355,13 +388,14 @@ def _study(given: Any, parameters: Mapping[str, Any], mistakes: _Mistakes) -> St
     mistakes.expect("description.ordered", isinstance(values.get("ordered", False), bool), "ordered: must be true or false")
     factor = _words(values.get("factor") or [key for key in parameters if key != SEED])
     for key in factor:
-        mistakes.expect("description.factor", key in parameters, f"factor: {key} is no parameter ({', '.join(parameters)})")
+        known = key in parameters or ARM in parameters  # an arm's keys stand in conf/arm
+        mistakes.expect("description.factor", known, f"factor: {key} is no parameter ({', '.join(parameters)})")
     return Study(
         question=str(values.get("question") or ""),
         primary=Primary(**primary) if primary and len(primary) == len(fields(Primary)) and set(primary) <= set(names) else None,
         metrics=_words(values.get("metrics") or []),
         margin=margin,
-        factor=factor,
+        factor=_words(values.get("factor") or [key for key in parameters if key != SEED]),
         ordered=bool(values.get("ordered", False)),
         tune=tune,
         published=_words(values.get("published") or []),
@@ -382,6 +416,10 @@ def _tune(given: Any, parameters: Mapping[str, Any], mistakes: _Mistakes) -> Tun
     share = tune["budget_share"]
     mistakes.expect("description.tune.budget_share", _is_number(share) and 0 < share <= 1, "tune.budget_share: must be in (0, 1]")
     return Tune(**{**tune, "values": tuple(tune["values"])}) if len(mistakes._found) == known else None
+
+
+def _key(word: str) -> str:
+    return word.partition("=")[0].lstrip("+~")
 
 
 def _words(given: Any) -> tuple[str, ...]:

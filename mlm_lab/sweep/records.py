@@ -1,0 +1,105 @@
+"""What a sweep leaves beside the run folders, for the next start of the runner and for the report:
+
+    OUTPUT_DIR/sweeps/STUDY/
+        points/RUN_ID.json    a run that the sweep planned: its arm, seed and overrides, the tables it belongs to, and how it failed
+        logs/RUN_ID.log       all that its processes printed
+        tune.json             which value each arm was given, and what finding it cost (tune.py)
+        search.journal        the search's trials (search.py)
+
+A file belongs to one run, so that machines which share the folder never write the same one at the same time. Whether a run is finished is
+not here: its own folder says so, or results.csv where the folder is gone.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mlm_lab.sweep.points import Point
+
+LAST_LINES = 10
+RESULTS = "results.csv"
+
+
+class Records:
+    """The folder of a study's sweep."""
+
+    def __init__(self, output_dir: Path, study: str):
+        self.path = output_dir / "sweeps" / study
+
+    def log_file(self, point: Point) -> Path:
+        return self.path / "logs" / f"{point.folder.run_id}.log"
+
+    def plan(self, point: Point, table: str) -> None:
+        """Note the point before it runs. table: common, tuned or tuning; a run may be in two."""
+        known = self.read(point)
+        about = {
+            "config_hash": point.config_hash,
+            "arm": point.arm,
+            "seed": point.seed,
+            "values": dict(point.values),
+            "tables": sorted({*known.get("tables", ()), table}),
+            "tuned": point.tuned or known.get("tuned"),
+            "overrides": list(point.overrides),
+            "error": known.get("error"),
+            "exit_code": known.get("exit_code"),
+            "stopped_early": known.get("stopped_early", False),
+        }
+        if about != known:
+            self._write(point, about)
+
+    def note(self, point: Point, **fields: Any) -> None:
+        """Set `error` (last lines), `exit_code`, `stopped_early`."""
+        known = self.read(point)
+        if {**known, **fields} != known:
+            self._write(point, {**known, **fields})
+
+    def read(self, point: Point) -> dict[str, Any]:
+        """{} where the point has not been planned here."""
+        try:
+            return json.loads(self._file(point).read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return {}
+
+    def write_json(self, name: str, values: Mapping[str, Any]) -> None:
+        write_whole(self.path / name, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
+
+    def _write(self, point: Point, values: Mapping[str, Any]) -> None:
+        write_whole(self._file(point), json.dumps(values, indent=2, ensure_ascii=False) + "\n")
+
+    def _file(self, point: Point) -> Path:
+        return self.path / "points" / f"{point.folder.run_id}.json"
+
+
+def write_whole(path: Path, text: str) -> None:
+    """A reader sees the old file or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def last_lines(log: Path, start: int) -> list[str]:
+    """The last lines that are not blank of what was written to the log from byte `start` on."""
+    with open(log, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(start, size - 20_000))
+        lines = file.read().decode("utf-8", "replace").splitlines()
+    return [line.rstrip() for line in lines if line.strip()][-LAST_LINES:]
+
+
+def finished_elsewhere(experiment: Path) -> dict[str, set[str]]:
+    """What experiments/NAME/results.csv holds already: config_hash of a finished run -> the tasks that it was evaluated on.
+
+    Its run folder may be gone: the numbers are in the table.
+    """
+    path = experiment / RESULTS
+    if not path.exists():
+        return {}
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row.get("status") == "finished"]
+    return {row["config_hash"]: {name.partition("/")[0] for name, value in row.items() if value and name and "/" in name} for row in rows}
