@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from mlm_lab.statistics.student import critical
+from mlm_lab.statistics.student import critical, spread_nodes
 
 BISECTIONS = 45
 
@@ -34,15 +34,11 @@ def simultaneous_critical(comparisons: int, degrees_of_freedom: int, alpha: floa
 
 
 class _Inside:
-    """Probability that every |t| is at most a bound, for nodes of the two integrals that are laid out once.
-
-    The spread is integrated over its logarithm, where its density falls off on both sides so fast that equal steps are exact to 1e-9.
-    """
+    """Probability that every |t| is at most a bound, for nodes of the two integrals that are laid out once."""
 
     def __init__(self, comparisons: int, freedom: int, correlation: float):
-        steps = np.arange(-(32 / freedom + 0.5), math.sqrt(32 / freedom), min(0.1, 0.3 / math.sqrt(freedom)))
-        density = np.exp(freedom * (steps - np.expm1(2 * steps) / 2))
-        self.spread, self.spread_weights = np.exp(steps)[:, None], density / density.sum()
+        spread, self.spread_weights = spread_nodes(freedom)
+        self.spread = spread[:, None]
         baseline = np.arange(-8.5, 8.51, 0.125)
         density = np.exp(-(baseline**2) / 2)
         self.shift, self.baseline_weights = math.sqrt(correlation) * baseline, density / density.sum()

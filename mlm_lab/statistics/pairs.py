@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mlm_lab.statistics.blocks import Blocks, Estimate, fit_blocks
-from mlm_lab.statistics.scores import Scores, common_seeds, undefined_seeds
+from mlm_lab.statistics.scores import Scores, common_seeds, counted, undefined_seeds
 from mlm_lab.statistics.verdict import BETTER, EQUIVALENT, WORSE
 
 FEWEST_SEEDS = 2
@@ -77,7 +77,7 @@ def _reason(ours: Mapping[int, float | None], theirs: Mapping[int, float | None]
         if seeds := undefined_seeds(of_arm):
             return f"{whose} has no defined score with seed {', '.join(map(str, seeds))}"
     if common < FEWEST_SEEDS:
-        return f"{common} common seed{'' if common == 1 else 's'}"
+        return counted(common, "common seed")
     return None
 
 

@@ -9,7 +9,8 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from mlm_lab.statistics.student import critical
+from mlm_lab.statistics.scores import counted
+from mlm_lab.statistics.student import critical, spread_nodes
 
 POWER = 0.8
 """Share of studies that would show the detectable difference."""
@@ -22,11 +23,15 @@ def smallest_p(seeds: int) -> float:
 
 
 def power_of(distance: float, degrees_of_freedom: int, alpha: float) -> float:
-    """Probability that a two-sided t test of size `alpha` rejects, the true difference `distance` standard errors from zero."""
-    from scipy.special import nctdtr
+    """Probability that a two-sided t test of size `alpha` rejects, the true difference `distance` standard errors from zero.
+
+    Summed here, because scipy's noncentral t (1.17) gives nan far in the tails, where few seeds put it.
+    """
+    from scipy.special import ndtr
 
     bound = critical(degrees_of_freedom, alpha)
-    return float(1 - nctdtr(degrees_of_freedom, distance, bound) + nctdtr(degrees_of_freedom, distance, -bound))
+    spread, weights = spread_nodes(degrees_of_freedom, finest=0.3 / max(3.0, distance))
+    return float(weights @ (ndtr(distance - bound * spread) + ndtr(-distance - bound * spread)))
 
 
 @lru_cache(maxsize=4096)
@@ -99,14 +104,12 @@ class Attainable:
         reached = self.smallest_p < 1 - self.level
         permutation = "" if reached else f", so none is made: p < {1 - self.level:.2g} needs {self.seeds_for_permutation} seeds"
         lines = [
-            f"{_count(self.arms, 'arm')}, {_count(self.seeds, 'seed')}: {self.degrees_of_freedom} degrees of freedom for the pooled spread",
+            f"{counted(self.arms, 'arm')}, {counted(self.seeds, 'seed')}: {self.degrees_of_freedom} degrees of freedom for the spread",
             f"permutation test: smallest attainable p {self.smallest_p:.2g}{permutation}",
         ]
         if self.detectable_primary is None:
-            return [
-                *lines,
-                "detectable difference: none, for nothing is repeated" if self.seeds < 2 else "detectable difference: one arm has none",
-            ]
+            why = "nothing is repeated" if self.seeds < 2 else "there is one arm"
+            return [*lines, f"detectable difference: none, for {why}"]
         unit = "" if self.from_pilot else ", in standard deviations of a run about its arm and seed"
         others = "" if self.detectable_others is None else f", {self.detectable_others:.3g} by each of the others (Holm)"
         return [*lines, f"detectable difference (power {POWER:.0%}{unit}): {self.detectable_primary:.3g} by the primary contrast{others}"]
@@ -126,7 +129,3 @@ def attainable(seeds: int, arms: int, level: float = 0.95, *, std: float | None 
         detectable_others=detectable_difference(unit, seeds, arms, level=level, comparisons=others) if others > 0 else None,
         from_pilot=std is not None,
     )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")

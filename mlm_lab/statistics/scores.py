@@ -32,3 +32,8 @@ def common_seeds(first: Mapping[int, float | None], second: Mapping[int, float |
 def without_seeds(scores: Scores, seeds: Collection[int]) -> dict[str, dict[int, float | None]]:
     """The scores less those of some seeds: the pilot seeds that chose a metric or a rate do not also test it."""
     return {arm: {seed: value for seed, value in of_arm.items() if seed not in seeds} for arm, of_arm in scores.items()}
+
+
+def counted(number: int, noun: str) -> str:
+    """1 seed, 2 seeds: for what is said in words."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from mlm_lab.statistics.scores import Scores, undefined_seeds
+from mlm_lab.statistics.scores import Scores, counted, undefined_seeds
 
 FEWEST_ARMS, FEWEST_SEEDS = 3, 2
 
@@ -41,9 +41,8 @@ def trend(scores: Scores) -> Trend:
     seeds = [seed for seed in next(iter(scores.values()), {}) if all(seed in of_arm for of_arm in scores.values())]
     undefined = [f"{arm} with seed {seed}" for arm, of_arm in scores.items() for seed in undefined_seeds(of_arm) if seed in seeds]
     if len(scores) < FEWEST_ARMS or len(seeds) < FEWEST_SEEDS:
-        return _none(
-            scores, seeds, f"{len(scores)} arms, {len(seeds)} seeds that have them all: a trend needs {FEWEST_ARMS} and {FEWEST_SEEDS}"
-        )
+        needed = f"a trend needs {FEWEST_ARMS} and {FEWEST_SEEDS}"
+        return _none(scores, seeds, f"{counted(len(scores), 'arm')} and {counted(len(seeds), 'seed')} that have them all: {needed}")
     if undefined:
         return _none(scores, seeds, f"undefined score: {', '.join(undefined)}")
     from scipy import stats
