@@ -15,14 +15,14 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 LAYERS = [
     {"errors", "ranks", "statistics", "types"},
-    {"claim", "console", "keys", "leaves", "provenance", "run_config", "run_folder"},
+    {"claim", "console", "gate", "keys", "leaves", "processes", "provenance", "run_config", "run_folder"},
     {"corruption", "tokenizers", "models", "optim"},
     {"data", "objectives"},
     {"training"},
     {"evaluation"},
     {"stages"},
     {"config", "runner", "help"},
-    {"__main__", "__init__", "sweep"},
+    {"__main__", "__init__", "report", "sweep"},
 ]
 """A part imports its own layer and those above it in this list. Imports for type checking do not count."""
 LAYER = {part: number for number, layer in enumerate(LAYERS) for part in layer}
@@ -121,3 +121,10 @@ def test_every_file_says_its_idea_first() -> None:
     for module in MODULES:
         text = module.read_text(encoding="utf-8")
         assert not text.strip() or ast.get_docstring(ast.parse(text)), f"{module} has no docstring"
+
+
+def test_the_report_reads_files_and_imports_nothing_that_trains() -> None:
+    for module in PACKAGE.glob("report/*.py"):
+        assert names(module).isdisjoint({*TRAINING_LIBRARIES, "hydra", "omegaconf"}), module
+        used = {found.name.split(".")[1] for found in imports(module) if found.name.startswith("mlm_lab.")}
+        assert used <= {"config", "console", "errors", "keys", "report", "run_config", "statistics", "sweep"}, module

@@ -1,0 +1,207 @@
+"""From rows to what the report says, as numbers: cells, contrasts, endpoints, budgets, what is missing. No text is made here.
+
+rows -> by arm -> for each metric: scores by seed -> statistics.compare -> MetricResult
+                                                                             once with every run, once with those not flagged alone
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from mlm_lab.report.comparable import Column, columns_of
+from mlm_lab.report.declaration import Declaration
+from mlm_lab.report.rows import Row, flag, number
+from mlm_lab.statistics.compare import Comparison, compare
+from mlm_lab.statistics.description import Description, describe
+from mlm_lab.statistics.proportions import Proportion, proportion
+
+LEVEL = 0.95
+FINISHED = "finished"
+_SHOWN = ("val/", "probe/")
+_OF_EVALUATION = "/n"
+"""What tells the column of an evaluation: TASK/METRIC has its TASK/METRIC/n beside it."""
+
+Scores = dict[str, dict[int, float | None]]
+ByArm = Mapping[str, Sequence[Row]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricResult:
+    """A column of the table: a metric on one scale, over the arms that have it."""
+
+    column: Column
+    named: bool
+    """Whether it was named before the runs. Others are described and not tested."""
+    primary: bool
+    higher_is_better: bool
+    scores: Scores
+    cells: Mapping[str, Description]
+    comparison: Comparison | None
+    """None where the arms are not compared; `reason` says why."""
+    reason: str | None
+    floors: Mapping[str, tuple[float, float | None]]
+    """Arm -> mean and standard deviation of the same encoders from random weights."""
+    collapsed: Mapping[str, Proportion]
+    """Arm -> runs with a fine-tuning that answers every example alike, of those evaluated; empty where none did."""
+    escaped: MetricResult | None
+    """The same without the runs that stayed on the plateau or collapsed; None where there are none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """What an arm's runs took, on average."""
+
+    runs: int
+    means: Mapping[str, float | None]
+    """Column -> mean over the arm's runs."""
+    head_share: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """One table of the study: the common one, or that of tuned arms."""
+
+    by_arm: ByArm
+    """Arm -> its finished runs, by seed."""
+    metrics: tuple[MetricResult, ...]
+    """Those named before the runs first."""
+    plateau: Mapping[str, Proportion]
+    """Arm -> runs that left the plateau, of those that say; empty where none says."""
+    budgets: Mapping[str, Budget]
+
+    @property
+    def primary(self) -> MetricResult | None:
+        return next((result for result in self.metrics if result.primary), None)
+
+
+BUDGET_COLUMNS = (
+    "tokens",
+    "positions",
+    "steps",
+    "flops",
+    "flops_head",
+    "parameters",
+    "seconds",
+    "tokens_per_second",
+    "peak_memory_bytes",
+)
+
+
+def analyse(rows: Sequence[Row], declaration: Declaration) -> Table:
+    """The table over these runs. Only finished ones have a number; which failed is told elsewhere.
+
+    rows: placed in arms; those of no arm are left out.
+    """
+    finished = [row for row in rows if row.get("status", FINISHED) == FINISHED]
+    by_arm = {arm: sorted((row for row in finished if row.get("arm") == arm), key=seed_of) for arm in declaration.arms}
+    by_arm = {arm: runs for arm, runs in by_arm.items() if runs}
+    names = dict.fromkeys([*declaration.named, *_found(finished)])
+    results = [_metric(column, by_arm, declaration) for name in names for column in columns_of(name, by_arm)]
+    return Table(
+        by_arm=by_arm,
+        metrics=tuple(results),
+        plateau=_plateau(by_arm),
+        budgets={arm: _budget(runs) for arm, runs in by_arm.items()},
+    )
+
+
+def seed_of(row: Mapping[str, str]) -> int:
+    """The pretraining seed; a run without one is its own block, told by its hash."""
+    return int(row["seed"]) if row.get("seed", "").isdigit() else int(row["config_hash"][:12], 16)
+
+
+def _found(rows: Iterable[Row]) -> list[str]:
+    """The metrics that the runs have: held-out losses and probes, then evaluations."""
+    columns = sorted({column for row in rows for column in row})
+    evaluations = [column.removesuffix(_OF_EVALUATION) for column in columns if column.endswith(_OF_EVALUATION)]
+    return [*(column for column in columns if column.startswith(_SHOWN)), *evaluations]
+
+
+def _metric(column: Column, by_arm: ByArm, declaration: Declaration, flagged: bool = True) -> MetricResult:
+    """flagged: whether runs on the plateau and collapsed ones are in it."""
+    metric = column.metric
+    having = {arm: [row for row in by_arm[arm] if metric in row or f"{metric}/n" in row] for arm in column.arms if arm in by_arm}
+    scores = {arm: {seed_of(row): number(row, metric) for row in rows} for arm, rows in having.items()}
+    named, primary = metric in declaration.named, metric == declaration.metric
+    collapsed, escaped = _collapsed(metric, having), None
+    if flagged:
+        clean = {arm: [row for row in rows if not is_flagged(row, metric)] for arm, rows in having.items()}
+        if any(len(clean[arm]) < len(rows) for arm, rows in having.items()):
+            escaped = _metric(column, {arm: rows for arm, rows in clean.items() if rows}, declaration, flagged=False)
+    comparison, reason = _compare(column, scores, having, declaration, collapsed) if named else (None, "not named before the runs")
+    return MetricResult(
+        column=column,
+        named=named,
+        primary=primary,
+        higher_is_better=declaration.is_better_higher(metric),
+        scores=scores,
+        cells={arm: describe(of_arm.values(), LEVEL) for arm, of_arm in scores.items()},
+        comparison=comparison,
+        reason=reason,
+        floors={arm: floor for arm, rows in having.items() if (floor := _floor(metric, rows)) is not None},
+        collapsed=collapsed,
+        escaped=escaped,
+    )
+
+
+def _compare(
+    column: Column, scores: Scores, having: ByArm, declaration: Declaration, collapsed: Mapping[str, Proportion]
+) -> tuple[Comparison | None, str | None]:
+    """The comparison, or why there is none."""
+    if column.reason is not None:
+        return None, column.reason
+    if declaration.baseline is None:
+        return None, "the study has no baseline"
+    if not scores.get(declaration.baseline):
+        return None, f"the baseline, {declaration.baseline}, has no finished run with this metric"
+    if len(scores) < 2:
+        return None, "only the baseline has this metric"
+    primary = column.metric == declaration.metric
+    comparison = compare(
+        scores,
+        baseline=declaration.baseline,
+        primary=declaration.contrast if primary and declaration.contrast in scores else None,
+        margin=declaration.margin if primary else None,
+        higher_is_better=declaration.is_better_higher(column.metric),
+        level=LEVEL,
+        ordered=declaration.ordered,
+        left_plateau={arm: {seed_of(row): flag(row, "left_plateau") for row in rows} for arm, rows in having.items()},
+        excluded_from_pool={arm: f"{part.k} of {part.n} runs collapsed" for arm, part in collapsed.items() if part.k},
+    )
+    return comparison, None
+
+
+def is_flagged(row: Row, metric: str) -> bool:
+    """Whether the run stayed on the plateau, or a fine-tuning of it collapsed on this metric's task."""
+    return flag(row, "left_plateau") is False or bool(number(row, f"{metric}/collapsed"))
+
+
+def _floor(metric: str, rows: Sequence[Row]) -> tuple[float, float | None] | None:
+    """The arm's floor: the runs of an arm share it, and the mean over them is it."""
+    means = [value for row in rows if (value := number(row, f"{metric}/floor")) is not None]
+    spreads = [value for row in rows if (value := number(row, f"{metric}/floor_std")) is not None]
+    return (sum(means) / len(means), sum(spreads) / len(spreads) if spreads else None) if means else None
+
+
+def _collapsed(metric: str, having: ByArm) -> dict[str, Proportion]:
+    counts = {arm: [value for row in rows if (value := number(row, f"{metric}/collapsed")) is not None] for arm, rows in having.items()}
+    if not any(any(values) for values in counts.values()):
+        return {}
+    return {arm: proportion(sum(map(bool, values)), len(values), LEVEL) for arm, values in counts.items() if values}
+
+
+def _plateau(by_arm: ByArm) -> dict[str, Proportion]:
+    flags = {arm: [known for row in rows if (known := flag(row, "left_plateau")) is not None] for arm, rows in by_arm.items()}
+    return {arm: proportion(sum(known), len(known), LEVEL) for arm, known in flags.items() if known}
+
+
+def _budget(rows: Sequence[Row]) -> Budget:
+    means = {name: _mean(number(row, name) for row in rows) for name in BUDGET_COLUMNS}
+    total, head = means["flops"], means["flops_head"]
+    return Budget(runs=len(rows), means=means, head_share=head / total if total and head is not None else None)
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

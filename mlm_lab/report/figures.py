@@ -1,0 +1,273 @@
+"""The report's figures as SVG: the same rows give the same bytes, and every line is told apart in grey too.
+
+score.svg         the primary metric against the factor: every run, the mean, its interval
+scores.svg        the other named metrics likewise, small
+curves.svg        held-out loss over tokens, an arm a colour and line style, a seed a thin line
+flops.svg         the primary metric against what the runs cost
+differences.svg   difference from the baseline for each metric and arm, as a heat map
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mlm_lab.report.analysis import MetricResult, Table, seed_of
+from mlm_lab.report.declaration import Declaration
+from mlm_lab.report.rows import Row, number
+from mlm_lab.report.units import scale_of, unit_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#8c6d31")
+"""Okabe and Ito's, the pale yellow left out, and a brown."""
+STYLES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (8, 3)), (0, (3, 1, 1, 1)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+GREY = "#555555"
+PANELS = 9
+"""Most panels of scores.svg."""
+_TOO_MANY = 24
+"""Arms from which a figure of lines says nothing any more."""
+
+
+def draw_all(folder: Path, table: Table, declaration: Declaration, curves: Mapping[str, Sequence[Row]], suffix: str = "") -> dict[str, str]:
+    """Write the figures that these runs allow. Returns file name -> what it shows."""
+    drawn: dict[str, str] = {}
+    primary, named = table.primary, [result for result in table.metrics if result.named and not result.primary]
+    if primary is not None and primary.cells:
+        with _canvas(folder, f"score{suffix}.svg", (_width(primary), 3.8)) as canvas:
+            _score(canvas.subplots(), primary, declaration)
+        drawn[f"score{suffix}.svg"] = (
+            f"{primary.column.label} by arm: mean and 95 % interval over seeds; grey: the runs, a line for each seed."
+        )
+    if others := [result for result in named if result.cells][:PANELS]:
+        columns = min(3, len(others))
+        lines = -(-len(others) // columns)
+        with _canvas(folder, f"scores{suffix}.svg", (3.7 * columns, 3.1 * lines)) as canvas:
+            axes = canvas.subplots(lines, columns, squeeze=False).ravel()
+            for panel, result in zip(axes, others, strict=False):
+                _score(panel, result, declaration)
+            for panel in axes[len(others) :]:
+                panel.set_axis_off()
+        drawn[f"scores{suffix}.svg"] = "The other metrics that were named before the runs, likewise."
+    drawn |= _draw_curves(folder, f"curves{suffix}.svg", table, declaration, curves)
+    if primary is not None and _costs(primary, table):
+        with _canvas(folder, f"flops{suffix}.svg", (6.4, 3.8)) as canvas:
+            _flops(canvas.subplots(), primary, table)
+        drawn[f"flops{suffix}.svg"] = f"{primary.column.label} against what each run cost; large: the mean of the arm."
+    if (differences := [result for result in table.metrics if result.comparison is not None]) and len(table.by_arm) > 1:
+        arms = [arm for arm in table.by_arm if arm != declaration.baseline]
+        with _canvas(folder, f"differences{suffix}.svg", (2.6 + 1.25 * len(arms), 1.3 + 0.42 * len(differences))) as canvas:
+            _heat_map(canvas, differences, arms)
+        drawn[f"differences{suffix}.svg"] = (
+            f"Difference from the baseline, {declaration.baseline}, for each metric. Green with a plus: better; brown with a minus: worse. "
+            "The shade is the difference over the width of its simultaneous interval; a frame: told from zero."
+        )
+    return drawn
+
+
+@contextmanager
+def _canvas(folder: Path, name: str, size: tuple[float, float]) -> Iterator[Canvas]:
+    """A figure that is written at the end. Without a date, and with ids that follow from what is drawn."""
+    import matplotlib
+
+    settings = {
+        "svg.hashsalt": "mlm_lab",
+        "font.family": "DejaVu Sans",
+        "font.size": 9,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.titlesize": 9,
+        "axes.formatter.useoffset": False,
+    }
+    with matplotlib.rc_context(settings):
+        from matplotlib.figure import Figure
+
+        canvas = Figure(figsize=size, layout="constrained")
+        yield canvas
+        folder.mkdir(parents=True, exist_ok=True)
+        canvas.savefig(folder / name, format="svg", metadata={"Date": None, "Creator": None})
+
+
+def _width(result: MetricResult) -> float:
+    return min(11.0, max(5.6, 1.0 + 0.95 * len(result.cells)))
+
+
+def axis_values(arms: Sequence[str], declaration: Declaration) -> list[float] | None:
+    """Where the arms stand on a numeric axis: the one factor's values, if they are numbers; None where the arms are names."""
+    values = []
+    for arm in arms:
+        of_arm = list(declaration.arms.get(arm, {}).values())
+        if len(of_arm) != 1 or isinstance(of_arm[0], bool) or not isinstance(of_arm[0], int | float):
+            return None
+        values.append(float(of_arm[0]))
+    return values if len(set(values)) == len(values) else None
+
+
+def _score(axes: Axes, result: MetricResult, declaration: Declaration) -> None:
+    """Mean and interval of each arm, a line through the means where the factor is a number, the floor; each seed as a thin grey line."""
+    arms = list(result.cells)
+    numeric = axis_values(arms, declaration)
+    places = numeric or [float(place) for place in range(len(arms))]
+    for seed in dict.fromkeys(seed for arm in arms for seed in result.scores[arm]):
+        of_seed = [result.scores[arm].get(seed) for arm in arms]
+        heights = [math.nan if value is None else value for value in of_seed]
+        axes.plot(places, heights, color=GREY, linewidth=0.6, alpha=0.5, marker="o", markersize=3, markeredgewidth=0)
+    for arm, place in zip(arms, places, strict=True):
+        cell = result.cells[arm]
+        if cell.low is not None:
+            axes.errorbar(place, cell.mean, [[cell.mean - cell.low], [cell.high - cell.mean]], color=COLOURS[0], capsize=4, linewidth=1.4)
+        if cell.mean is not None:
+            axes.plot(place, cell.mean, linestyle="", marker="D", markersize=5.5, color=COLOURS[0])
+    if numeric:
+        means = [result.cells[arm].mean for arm in arms]
+        axes.plot(places, [math.nan if mean is None else mean for mean in means], color=COLOURS[0], linewidth=1.6)
+        axes.set_xlabel(next(iter(declaration.arms[arms[0]])))
+        _numeric_axis(axes, places)
+    else:
+        _name_axis(axes, arms, room=13 if len(arms) < 6 else 9)
+    floors = [result.floors[arm][0] for arm in arms if arm in result.floors]
+    if floors:
+        floor = sum(floors) / len(floors)
+        axes.axhline(floor, color=COLOURS[1], linewidth=1, linestyle="--")
+        axes.annotate("random start", (1, floor), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8, color=COLOURS[1])
+    _label(axes, result)
+    axes.margins(x=0.08, y=0.12)
+
+
+def _numeric_axis(axes: Axes, places: Sequence[float]) -> None:
+    """A tick at each value, on a logarithmic axis where they span much."""
+    if min(places) > 0 and max(places) / min(places) >= 20:
+        axes.set_xscale("log")
+        axes.minorticks_off()
+    if len(places) <= 10:
+        axes.set_xticks(places, [f"{place:g}" for place in places])
+
+
+def _name_axis(axes: Axes, arms: Sequence[str], room: int) -> None:
+    """The arms' names, slanted where one is longer than its room (letters)."""
+    axes.set_xticks(range(len(arms)), arms)
+    if max(map(len, arms)) > room:
+        axes.tick_params(axis="x", labelrotation=35)
+        for tick in axes.get_xticklabels():
+            tick.set_horizontalalignment("right")
+            tick.set_rotation_mode("anchor")
+
+
+def _label(axes: Axes, result: MetricResult) -> None:
+    unit = unit_of(result.column.metric)
+    better = "more" if result.higher_is_better else "less"
+    if result.reason is None:
+        axes.set_title(f"{better} is better", fontsize=8, color=GREY, loc="right")
+    else:
+        axes.set_title("arms not comparable", fontsize=8, color=COLOURS[1], loc="right")
+    axes.set_ylabel(result.column.label + (f" ({unit})" if unit else ""))
+
+
+def _draw_curves(folder: Path, name: str, table: Table, declaration: Declaration, curves: Mapping[str, Sequence[Row]]) -> dict[str, str]:
+    column = _curve_column(table, declaration, curves)
+    if column is None or len(table.by_arm) > _TOO_MANY:
+        return {}
+    with _canvas(folder, name, (7.4, 4.0)) as canvas:
+        axes = canvas.subplots()
+        for place, (arm, rows) in enumerate(table.by_arm.items()):
+            look = {"color": COLOURS[place % len(COLOURS)], "linestyle": STYLES[place % len(STYLES)]}
+            label: str | None = arm
+            for row in rows:
+                points = [(number(line, "tokens"), number(line, column)) for line in curves.get(row["config_hash"], [])]
+                points = [(x, y) for x, y in points if x is not None and y is not None]
+                if points:
+                    axes.plot(*zip(*points, strict=True), linewidth=0.9, alpha=0.85, label=label, **look)
+                    label = None
+        unigram = [value for rows in table.by_arm.values() for row in rows if (value := number(row, "unigram_loss")) is not None]
+        if unigram and column.startswith("probe/") and max(unigram) - min(unigram) < 1e-9:
+            axes.axhline(unigram[0], color=GREY, linewidth=1, linestyle=(0, (1, 1)), label="token frequencies alone")
+        axes.set_xlabel("corpus tokens")
+        unit = unit_of(column)
+        axes.set_ylabel(column + (f" ({unit})" if unit else ""))
+        axes.xaxis.set_major_formatter(_tokens)
+        axes.set_xlim(left=0)
+        canvas.legend(*axes.get_legend_handles_labels(), frameon=False, loc="outside right upper", handlelength=3.2)
+    return {name: f"{column} over the run; a line for each seed."}
+
+
+def _curve_column(table: Table, declaration: Declaration, curves: Mapping[str, Sequence[Row]]) -> str | None:
+    """What the curves show: the primary metric where it is a loss that is measured on the way, else the first probe, else val/loss."""
+    hashes = [row["config_hash"] for rows in table.by_arm.values() for row in rows]
+    present = sorted({name for key in hashes for line in curves.get(key, [])[-1:] for name in line})
+    losses = [name for name in present if name.startswith("probe/") and name.endswith("_loss")]
+    wanted = [declaration.metric, *losses, "val/loss"]
+    return next((name for name in wanted if name in present), None)
+
+
+def _tokens(value: float, _: int) -> str:
+    for size, sign in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:g} {sign}"
+    return f"{value:g}"
+
+
+def _costs(result: MetricResult, table: Table) -> bool:
+    return any(number(row, "flops") is not None for arm in result.cells for row in table.by_arm[arm])
+
+
+def _flops(axes: Axes, result: MetricResult, table: Table) -> None:
+    for place, arm in enumerate(result.cells):
+        look = {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)], "linestyle": ""}
+        points = [(number(row, "flops"), result.scores[arm].get(seed_of(row))) for row in table.by_arm[arm]]
+        points = [(x, y) for x, y in points if x is not None and y is not None]
+        if points:
+            xs, ys = zip(*points, strict=True)
+            axes.plot(xs, ys, markersize=4, alpha=0.45, markeredgewidth=0, **look)
+            axes.plot(sum(xs) / len(xs), sum(ys) / len(ys), markersize=8, markeredgecolor="white", label=arm, **look)
+    axes.set_xlabel("FLOPs of a run")
+    axes.ticklabel_format(axis="x", style="sci", scilimits=(0, 0), useMathText=True)
+    _label(axes, result)
+    axes.margins(0.1)
+    axes.figure.legend(*axes.get_legend_handles_labels(), frameon=False, loc="outside right upper")
+
+
+def _heat_map(canvas: Canvas, results: Sequence[MetricResult], arms: Sequence[str]) -> None:
+    """A row for each metric, a column for each arm; the number stands in its field."""
+    axes = canvas.subplots()
+    shades = [[_shade(result, arm) for arm in arms] for result in results]
+    axes.imshow(shades, cmap="BrBG", vmin=-2, vmax=2, aspect="auto")
+    for y, result in enumerate(results):
+        for x, arm in enumerate(arms):
+            contrast = next((found for found in result.comparison.contrasts if found.arm == arm), None)
+            if contrast is None or contrast.difference is None:
+                axes.text(x, y, "-", ha="center", va="center", color=GREY)
+                continue
+            axes.text(x, y, f"{contrast.difference * scale_of(result.column.metric):+.2f}", ha="center", va="center")
+            if contrast.verdict in ("better", "worse"):
+                axes.add_patch(_frame(x, y))
+    _name_axis(axes, arms, room=14)
+    axes.tick_params(length=0)
+    axes.set_yticks(range(len(results)), [f"{result.column.label} ({_points(result)})" for result in results])
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+
+
+def _frame(x: int, y: int) -> object:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((x - 0.46, y - 0.44), 0.92, 0.88, fill=False, linewidth=1.4, edgecolor="black")
+
+
+def _points(result: MetricResult) -> str:
+    return "points" if scale_of(result.column.metric) == 100 else unit_of(result.column.metric) or "own unit"
+
+
+def _shade(result: MetricResult, arm: str) -> float:
+    """Difference over the half width of its simultaneous interval, better being positive; within what the colours show."""
+    contrast = next((found for found in result.comparison.contrasts if found.arm == arm), None)
+    if contrast is None or contrast.difference is None or contrast.simultaneous_high is None:
+        return 0.0
+    half = contrast.simultaneous_high - contrast.difference
+    ratio = contrast.difference / half if half > 0 else 0.0
+    return max(-1.0, min(1.0, ratio if result.higher_is_better else -ratio))

@@ -1,0 +1,229 @@
+"""Run folders as rows, and their validations as curves. A folder that cannot be read is named and left out, whatever is wrong with it.
+
+OUTPUT_DIR/RUN_ID/  summary.json ─┐
+                    config.yaml  ─┼─> row        one for each run
+                    metrics.csv  ───> curve      one line for each validation
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mlm_lab.report.rows import CONFIG, Row, config_text, flatten, text
+from mlm_lab.run_config import EVALUATION_LEFT_OUT, RUN_KEYS, TRAINER_KEYS
+
+HASHED = (*RUN_KEYS, "data", "tokenizer", "pretrained", "seeds")
+"""Parts of the config that enter a run's hash, with some keys of the trainer; seeds.finetune does not."""
+CURVE_PREFIXES = ("val/", "probe/")
+NUMBERS = ("steps", "tokens", "positions", "seconds", "tokens_per_second", "peak_memory_bytes")
+OF_START = ("failed", "collapsed")
+"""Lists of fine-tuning seeds in an evaluation's entry, of which the row keeps the length."""
+
+
+@dataclass(frozen=True)
+class Damaged:
+    """A folder that was left out, or a curve that was."""
+
+    folder: str
+    reason: str
+
+
+@dataclass
+class Gathered:
+    """What the run folders hold of a study."""
+
+    rows: list[Row] = field(default_factory=list)
+    curves: dict[str, list[Row]] = field(default_factory=dict)
+    """config_hash -> its validations, in order."""
+    folders: dict[str, Path] = field(default_factory=dict)
+    """config_hash -> the run folder."""
+    damaged: list[Damaged] = field(default_factory=list)
+
+
+class _Unreadable(Exception):
+    """Why a folder is left out."""
+
+
+def gather(output_dir: Path, study: str) -> Gathered:
+    """Every run of the study under output_dir, in the order of the folders' names. A folder that does not exist holds none.
+
+    A folder that lies there twice (a copy) counts once: the finished one, or the first.
+    """
+    found = Gathered()
+    for folder in sorted(path for path in output_dir.iterdir() if path.is_dir()) if output_dir.is_dir() else []:
+        if not any((folder / name).exists() for name in ("summary.json", "config.yaml")):
+            continue  # not a run: floors, sweeps' own files
+        try:
+            row = _read_run(folder, study)
+        except _Unreadable as reason:
+            found.damaged.append(Damaged(folder.name, str(reason)))
+            continue
+        if row is not None:
+            _add(found, folder, row)
+    return found
+
+
+def _add(found: Gathered, folder: Path, row: Row) -> None:
+    name = row["config_hash"]
+    if name in found.folders:
+        first = next(other for other in found.rows if other["config_hash"] == name)
+        if first["status"] == "finished" or row["status"] != "finished":
+            return
+        found.rows.remove(first)
+    found.rows.append(row)
+    found.folders[name] = folder
+    found.curves.pop(name, None)
+    try:
+        curve = _read_curve(folder / "metrics.csv", row)
+    except (OSError, ValueError, csv.Error) as error:
+        found.damaged.append(
+            Damaged(folder.name, f"metrics.csv cannot be read ({_first_line(error)}): its row is kept, its curve left out")
+        )
+        return
+    if curve:
+        found.curves[name] = curve
+
+
+def _read_run(folder: Path, study: str) -> Row | None:
+    """The run's row; None for a run of another study."""
+    try:
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        if _config_study(folder) not in (study, None):
+            return None
+        raise _Unreadable(f"summary.json cannot be read ({_first_line(error)})") from None
+    if not isinstance(summary, dict):
+        raise _Unreadable("summary.json is not a mapping")
+    if study not in (summary.get("studies") or [summary.get("study")]):
+        return None
+    name = summary.get("config_hash")
+    if not (isinstance(name, str) and len(name) == 64):
+        raise _Unreadable("summary.json has no config_hash")
+    config = _read_config(folder)
+    try:
+        return _row(summary, config, study)
+    except (TypeError, ValueError, AttributeError, KeyError) as error:
+        raise _Unreadable(f"summary.json does not have the shape of one ({type(error).__name__}: {_first_line(error)})") from None
+
+
+def _config_study(folder: Path) -> str | None:
+    """The study in config.yaml, which says whether a folder without a readable summary is of interest; None where nothing says."""
+    try:
+        return _read_config(folder).get("study")
+    except _Unreadable:
+        return None
+
+
+def _read_config(folder: Path) -> dict:
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast where libyaml is there
+    try:
+        config = yaml.load((folder / "config.yaml").read_text(encoding="utf-8"), Loader=loader)
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise _Unreadable(f"config.yaml cannot be read ({_first_line(error)})") from None
+    if not isinstance(config, dict):
+        raise _Unreadable("config.yaml is not a mapping")
+    return config
+
+
+def _row(summary: Mapping, config: Mapping, study: str) -> Row:
+    flops, parameters, metrics = (summary.get(name) or {} for name in ("flops", "parameters", "metrics"))
+    values: dict[str, object] = {
+        "config_hash": summary["config_hash"],
+        "weights_sha256": summary.get("weights_sha256"),
+        "status": summary.get("status"),
+        "error": (summary.get("error") or "").split("\n")[0] or None,
+        "seed": config.get("seed"),
+        "tuned": (summary.get("tuned") or {}).get(study),
+        "precision": summary.get("precision") or config.get("trainer", {}).get("precision"),
+        **{name: summary.get(name) for name in NUMBERS},
+        "flops": flops.get("total"),
+        "flops_head": flops.get("head"),
+        "parameters": parameters.get("total"),
+        "git_commit": summary.get("git_commit"),
+        "versions/torch": (summary.get("versions") or {}).get("torch"),
+        **{f"hardware/{name}": _joined(value) for name, value in (summary.get("hardware") or {}).items()},
+        **{f"fingerprints/{name}": value for name, value in (summary.get("fingerprints") or {}).items()},
+        **{name: value for name, value in metrics.items() if isinstance(value, int | float | None)},
+        "left_plateau": metrics.get("left_plateau", _left(metrics)),
+        **dict(_evaluations(summary.get("evaluation") or {}, config)),
+    }
+    row = {name: text(value) for name, value in values.items()}
+    row |= {CONFIG + key: config_text(value) for key, value in _hashed(config)}
+    return {name: cell for name, cell in row.items() if cell}
+
+
+def _left(metrics: Mapping) -> bool | None:
+    """A run that records the step at which it left the plateau, and has none, has not left it."""
+    return None if "plateau_left_step" not in metrics else metrics["plateau_left_step"] is not None
+
+
+def _hashed(config: Mapping) -> Iterator[tuple[str, object]]:
+    parts = {name: config[name] for name in HASHED if name in config}
+    parts["trainer"] = {name: value for name, value in config.get("trainer", {}).items() if name in TRAINER_KEYS}
+    return ((key, value) for key, value in flatten(parts) if key != "seeds.finetune")
+
+
+def _evaluations(evaluation: Mapping[str, Mapping], config: Mapping) -> Iterator[tuple[str, object]]:
+    """TASK/METRIC is the mean over fine-tuning seeds; what belongs to it stands behind a further slash."""
+    for task, metrics in evaluation.items():
+        yield f"{task}/settings", _settings(task, config)
+        for metric, entry in metrics.items():
+            name, floor = f"{task}/{metric}", entry.get("floor") or {}
+            yield name, entry.get("mean")
+            yield f"{name}/std", entry.get("std")
+            yield f"{name}/n", entry.get("n")
+            for state in OF_START:
+                if state in entry:
+                    yield f"{name}/{state}", len(entry[state])
+            yield f"{name}/floor", floor.get("mean")
+            yield f"{name}/floor_std", floor.get("std")
+            yield f"{name}/protocol", entry.get("protocol") or config.get("evaluation", {}).get("protocol")
+            yield f"{name}/within", entry.get("within")
+
+
+def _settings(task: str, config: Mapping) -> str | None:
+    """Eight digits of how the task was measured; None where the last start, which config.yaml is of, did not measure it."""
+    own = (config.get("task") or {}).get(task)
+    if own is None:
+        return None
+    protocol = {name: value for name, value in config.get("evaluation", {}).items() if name not in EVALUATION_LEFT_OUT}
+    return hashlib.sha256(json.dumps([own, protocol], sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _read_curve(file: Path, row: Row) -> list[Row]:
+    """The validations of a run. What metrics.csv does not count itself is that share of the run's total."""
+    steps = float(row.get("steps") or 0)
+    with file.open(newline="", encoding="utf-8") as handle:
+        lines = csv.reader(handle)
+        header = next(lines, [])
+        if "step" not in header:
+            raise ValueError("no column step")
+        at = header.index("step")
+        wanted = [(place, name) for place, name in enumerate(header) if name.startswith(CURVE_PREFIXES)]
+        curve = []
+        for cells in lines:
+            values = {name: cells[place] for place, name in wanted if place < len(cells) and cells[place]}
+            if values:
+                share = int(cells[at]) / steps if steps else None
+                totals = {name: _of_total(row, name, share) for name in ("tokens", "seconds", "flops")}
+                curve.append({"config_hash": row["config_hash"], "step": cells[at], **totals, **values})
+    return curve
+
+
+def _of_total(row: Row, name: str, share: float | None) -> str:
+    return "" if share is None or not row.get(name) else f"{float(row[name]) * share:.6g}"
+
+
+def _joined(value: object) -> object:
+    return ", ".join(map(str, value)) if isinstance(value, list) else value
+
+
+def _first_line(error: Exception) -> str:
+    return (str(getattr(error, "strerror", None) or error).strip().splitlines() or [type(error).__name__])[0]

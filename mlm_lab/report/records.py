@@ -1,0 +1,77 @@
+"""What the sweep door leaves beside the run folders: which points it planned, how each ended, and what tuning chose.
+
+OUTPUT_DIR/sweeps/NAME/points/RUN_ID.json   {config_hash, arm, seed, values, tables, error, ...}
+                       tune.json            {key, common, arms, cost, ...}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlm_lab.report.gather import Damaged
+from mlm_lab.report.rows import Row, text
+
+COMMON, TUNED = "common", "tuned"
+"""The two tables: every arm at one learning rate, and each at its own."""
+TUNE_JSON = "tune.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A point that the sweep door planned."""
+
+    config_hash: str
+    arm: str
+    seed: int | None
+    values: Mapping[str, Any]
+    tables: tuple[str, ...]
+    """Which tables its run belongs to."""
+    error: str | None
+    """The last line that it printed before it failed."""
+
+
+def read_records(output_dir: Path, study: str) -> tuple[list[Record], list[Damaged]]:
+    """The planned points, in the order of their files, and the files that cannot be read."""
+    records, damaged = [], []
+    for file in sorted((output_dir / "sweeps" / study / "points").glob("*.json")):
+        try:
+            values = json.loads(file.read_text(encoding="utf-8"))
+            error = values.get("error") or []
+            records.append(
+                Record(
+                    config_hash=values["config_hash"],
+                    arm=values["arm"],
+                    seed=values["seed"],
+                    values=dict(values["values"]),
+                    tables=tuple(values.get("tables") or (COMMON,)),
+                    error=next((line.strip() for line in reversed(error) if line.strip()), "no output") if values.get("error") else None,
+                )
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            damaged.append(Damaged(f"sweeps/{study}/points/{file.name}", f"cannot be read ({type(error).__name__}: {error})"))
+    return records, damaged
+
+
+def read_tune(*folders: Path) -> dict | None:
+    """tune.json of the first folder that has a readable one."""
+    for folder in folders:
+        try:
+            found = json.loads((folder / TUNE_JSON).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(found, dict) and isinstance(found.get("arms"), dict):
+            return found
+    return None
+
+
+def failed_rows(records: list[Record], known: set[str]) -> list[Row]:
+    """A row for each point that failed and left no run folder, so that the table of failures has it."""
+    return [
+        {"config_hash": record.config_hash, "status": "failed", "seed": text(record.seed), "arm": record.arm, "error": text(record.error)}
+        for record in records
+        if record.error is not None and record.config_hash not in known
+    ]

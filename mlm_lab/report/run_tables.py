@@ -1,0 +1,200 @@
+"""Tables about the runs themselves: which are there, what they took, what they share, which failed or are flagged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mlm_lab.report import pairs
+from mlm_lab.report.analysis import FINISHED, is_flagged
+from mlm_lab.report.analysis import Table as Analysed
+from mlm_lab.report.declaration import Declaration
+from mlm_lab.report.document import Table
+from mlm_lab.report.rows import Row, flag, number
+from mlm_lab.report.study import Study
+from mlm_lab.report.tables import mark_arm, slug
+from mlm_lab.report.units import count, percent, power_of_ten, score
+from mlm_lab.statistics.proportions import Proportion
+
+if TYPE_CHECKING:
+    from mlm_lab.sweep.sweep_file import Tune
+
+_MISSING = "not run"
+_MEBI = 2**20
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What is there of the planned points."""
+
+    finished: int
+    planned: int
+    table: Table
+
+
+def grid(study: Study) -> Grid | None:
+    """Arms by seeds, with the status of each point; None where every planned point is finished, or none was planned."""
+    status = _status(study)
+    planned = study.declaration.planned
+    finished = sum(status.get(point) == FINISHED for point in planned)
+    if finished == len(planned):
+        return None
+    seeds = sorted({seed for _, seed in planned if seed is not None}) or [None]
+    arms = [arm for arm in study.declaration.arms if any(of == arm for of, _ in planned)]
+    rows = [[arm, *(status.get((arm, seed), _MISSING) if (arm, seed) in planned else "-" for seed in seeds)] for arm in arms]
+    columns = ["arm", *(f"seed {seed}" if seed is not None else "run" for seed in seeds)]
+    return Grid(finished, len(planned), Table("grid", "Planned runs", columns, rows))
+
+
+def _status(study: Study) -> dict[tuple[str, int | None], str]:
+    """(arm, seed) -> status, a finished run before others."""
+    status: dict[tuple[str, int | None], str] = {}
+    for row in study.rows:
+        point = (row.get("arm", ""), int(row["seed"]) if row.get("seed", "").isdigit() else None)
+        if status.get(point) != FINISHED:
+            status[point] = row.get("status", FINISHED)
+    return status
+
+
+def plateau(table: Analysed) -> Table:
+    rows = []
+    for arm, part in table.plateau.items():
+        steps = sorted(step for row in table.by_arm[arm] if (step := number(row, "plateau_left_step")) is not None)
+        middle = f"{steps[(len(steps) - 1) // 2]:,.0f}" if steps else "-"
+        rows.append([arm, f"{part.k} of {part.n}", _exact(part), middle])
+    note = "Exact interval (Clopper and Pearson). Step: of the runs that left, the median; the lower of the middle two."
+    return Table("plateau", "Runs that left the plateau", ["arm", "left it", "95 % interval of the share", "step"], rows, note)
+
+
+def _exact(part: Proportion) -> str:
+    return f"{100 * part.low:.0f} % to {100 * part.high:.0f} %"
+
+
+def budgets(table: Analysed, prefix: str = "", title: str = "") -> Table:
+    """Raw corpus tokens, positions, FLOPs, the head's share, seconds: whatever the arms were matched on."""
+    rows = []
+    for arm, budget in table.budgets.items():
+        means = budget.means
+        memory = means["peak_memory_bytes"]
+        rows.append(
+            [
+                arm,
+                str(budget.runs),
+                count(means["tokens"]),
+                count(means["positions"]),
+                count(means["steps"]),
+                power_of_ten(means["flops"]),
+                percent(budget.head_share),
+                count(means["seconds"]),
+                count(means["tokens_per_second"]),
+                count(means["parameters"]),
+                count(memory / _MEBI) if memory is not None else "-",
+            ]
+        )
+    columns = [
+        "arm",
+        "n",
+        "corpus tokens",
+        "positions",
+        "steps",
+        "FLOPs",
+        "head's share",
+        "seconds",
+        "positions/s",
+        "parameters",
+        "peak MiB",
+    ]
+    note = (
+        "Means over the arm's runs. Corpus tokens: raw text seen; positions: inputs without padding, encoder and decoder; head's share: of "
+        "the FLOPs, what the projection to the vocabulary takes. Seconds depend on the machine and on what else it did."
+    )
+    return Table(slug(f"{prefix} budgets"), "Budget of a run" + (f", {title}" if title else ""), columns, rows, note)
+
+
+def pairing(study: Study) -> Table | None:
+    """What the runs of one seed share in each contrast, and what that gained, by the primary metric."""
+    primary, baseline = study.common.primary, study.declaration.baseline
+    if primary is None or primary.comparison is None or baseline not in study.common.by_arm:
+        return None
+    rows = []
+    for contrast in primary.comparison.contrasts:
+        if contrast.arm not in study.common.by_arm:
+            continue
+        common = pairs.shared(study.common.by_arm[contrast.arm], study.common.by_arm[baseline])
+        correlation = "-" if contrast.paired_correlation is None else f"{contrast.paired_correlation:.2f}"
+        gain = "-" if contrast.pairing_gain is None else f"{contrast.pairing_gain:.1f}"
+        rows.append([contrast.arm, str(contrast.n), ", ".join(common) or "nothing", correlation, gain])
+    note = (
+        f"By `{primary.column.label}`, against `{baseline}`. Correlation of the two arms' scores over seeds; gain: how many times the "
+        "seeds an unpaired study would need (below 1, pairing lost). Both from 3 seeds on."
+    )
+    return Table("pairing", "Pairing by seed", ["arm", "common seeds", "shared", "correlation", "gain"], rows, note) if rows else None
+
+
+def failures(study: Study) -> Table | None:
+    """Runs without a result: failed, interrupted, at work, never started."""
+    rows = []
+    for row in study.rows:
+        status = row.get("status", FINISHED)
+        if status != FINISHED:
+            rows.append([row.get("arm") or "-", row.get("seed", "-"), f"`{row['config_hash'][:12]}`", status, row.get("error", "-")[:160]])
+    known = {(row.get("arm", ""), row.get("seed", "")) for row in study.rows}
+    for arm, seed in study.declaration.planned:
+        if (arm, "" if seed is None else str(seed)) not in known:
+            rows.append([arm, "-" if seed is None else str(seed), "-", _MISSING, "-"])
+    note = "They have no number, and are in no mean."
+    return Table("failures", "Runs without a result", ["arm", "seed", "run", "status", "last error"], rows, note) if rows else None
+
+
+def flagged(study: Study) -> Table | None:
+    """Finished runs that stayed on the plateau, or with a fine-tuning that answers every example alike."""
+    tables = [study.common, *([study.tuned] if study.tuned is not None else [])]
+    runs = {row["config_hash"]: (arm, row) for table in tables for arm, rows in table.by_arm.items() for row in rows}
+    metrics = list(dict.fromkeys(result.column.metric for table in tables for result in table.metrics))
+    rows = []
+    for arm, row in runs.values():
+        why = ["stayed on the plateau"] if flag(row, "left_plateau") is False else []
+        tasks: dict[str, str] = {}
+        for metric in metrics:
+            if is_flagged(row, metric) and number(row, f"{metric}/collapsed"):
+                tasks.setdefault(
+                    metric.partition("/")[0], f"{count(number(row, f'{metric}/collapsed'))} of {count(number(row, f'{metric}/n'))}"
+                )
+        why += [f"{task}: {part} fine-tunings collapsed" for task, part in tasks.items()]
+        why += [f"{task}: {part} fine-tunings failed" for task, part in _failed_cells(row, metrics).items()]
+        if why:
+            rows.append([arm, row.get("seed", "-"), f"`{row['config_hash'][:12]}`", "; ".join(why)])
+    note = "They are finished and count in the tables over every run."
+    return Table("flagged", "Flagged runs", ["arm", "seed", "run", "why"], rows, note) if rows else None
+
+
+def _failed_cells(row: Row, metrics: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for metric in metrics:
+        failed, n = number(row, f"{metric}/failed"), number(row, f"{metric}/n")
+        if failed:
+            found.setdefault(metric.partition("/")[0], f"{failed:.0f} of {failed + (n or 0):.0f}")
+    return found
+
+
+def tuning(tune: Mapping[str, Any], declared: Tune, declaration: Declaration) -> Table:
+    """What the short runs of each arm gave, and which value it got."""
+    values = [str(value) for value in declared.values]
+    rows = []
+    for arm, found in tune["arms"].items():
+        scores = {_plain(text): value for text, value in (found.get("scores") or {}).items()}
+        best = found.get("best")
+        mark = " (the common one)" if found.get("shared") else ""
+        rows.append(
+            [mark_arm(arm, declaration), *(score(scores.get(_plain(value))) for value in values), "-" if best is None else f"{best}{mark}"]
+        )
+    note = f"`{declared.metric}` of the short run at each value; {declared.goal.removesuffix('imize')}imum is chosen."
+    return Table("tuning", f"{declared.key} of each arm", ["arm", *values, "chosen"], rows, note)
+
+
+def _plain(value: str) -> str:
+    try:
+        return f"{float(value):g}"
+    except ValueError:
+        return value

@@ -1,0 +1,224 @@
+"""The report from top to bottom: the answer first, then the tables and figures it stands on, then what it does not say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from mlm_lab.report import published_tables, run_tables, tables
+from mlm_lab.report.analysis import Table
+from mlm_lab.report.document import Block, Bullets, Document, Figure, Heading, Paragraph
+from mlm_lab.report.methods import PERCENT, methods, named_source
+from mlm_lab.report.study import Study
+from mlm_lab.report.units import count, interval, percent, power_of_ten, score, unit_of
+
+_TUNED = "tuned"
+
+
+def compose_document(study: Study, figures: Mapping[str, str]) -> Document:
+    """The report. figures: file -> what it shows, in their order; those of the tuned table have "_tuned" in their names."""
+    blocks = [
+        *_answer(study),
+        *_state(study),
+        *_results(study, study.common, {file: text for file, text in figures.items() if _TUNED not in file}),
+        *_tuned(study, {file: text for file, text in figures.items() if _TUNED in file}),
+        *_plateau(study.common),
+        *_budgets(study),
+        *_published(study),
+        *_not_comparable(study),
+        *_pairing(study),
+        *methods(study),
+        *_listing(study),
+        *_origin(study),
+    ]
+    return Document(study.declaration.question or study.declaration.name, blocks)
+
+
+def _answer(study: Study) -> Iterator[Block]:
+    declared = study.declaration
+    yield Paragraph(f"Report of the study `{declared.name}`, declared in {named_source(declared.source)}.")
+    yield Paragraph(_verdict(study.common, study))
+    if study.tuned is not None and study.declaration.tune is not None:
+        yield Paragraph(f"Each arm at its own `{study.declaration.tune.key}`: {_verdict(study.tuned, study)}")
+
+
+def _verdict(table: Table, study: Study) -> str:
+    declared = study.declaration
+    if declared.metric is None:
+        return "No primary metric is declared, so the tables only describe."
+    metric = f"`{declared.metric}`"
+    if declared.contrast is None or declared.baseline is None:
+        return (
+            f"**No primary contrast** is declared or planned. The first metric is {metric}; what is tested below is corrected for the "
+            "number of arms."
+        )
+    named = f"**Primary contrast**, named before the runs: `{declared.contrast}` against `{declared.baseline}` by {metric}"
+    result = table.primary
+    if result is None or result.comparison is None:
+        return f"{named}: **no answer yet**: {result.reason if result else 'no finished run has this metric'}."
+    contrast = next((found for found in result.comparison.contrasts if found.arm == declared.contrast), None)
+    if contrast is None:
+        return f"{named}: **no answer yet**: the arm has no finished run with this metric."
+    found = f"{named}: **{contrast.verdict}**."
+    if contrast.difference is None:
+        return found
+    unit = unit_of(result.column.metric)
+    return (
+        f"{found} The difference is {score(contrast.difference, sign=True)}{f' {unit}' if unit else ''} over {_seeds(contrast.n)}"
+        + (f", {PERCENT} interval {interval(contrast.low, contrast.high, sign=True)}" if contrast.low is not None else "")
+        + (f", p {tables.equals(contrast.p)}" if contrast.p is not None else "")
+        + f"; {'more' if result.higher_is_better else 'less'} is better."
+    )
+
+
+def _seeds(n: int) -> str:
+    return f"{n} seed{'s' * (n != 1)}"
+
+
+def _state(study: Study) -> Iterator[Block]:
+    grid = run_tables.grid(study)
+    if grid is not None:
+        yield Paragraph(
+            f"**The grid is incomplete**: {grid.finished} of {grid.planned} runs are finished. What follows stands on those; the column n "
+            "says on how many."
+        )
+        yield grid.table
+    elif study.declaration.planned:
+        yield Paragraph(f"All {len(study.declaration.planned)} runs of the grid are finished.")
+    else:
+        runs = sum(map(len, study.common.by_arm.values()))
+        yield Paragraph(f"{runs} finished runs; no list of planned points is at hand, so nothing says how many there should be.")
+    notes = [*study.warnings, *(f"Left out: `{damage.folder}`: {damage.reason}." for damage in study.damaged)]
+    strange = [row for row in study.rows if not row.get("arm")]
+    if strange:
+        shown = ", ".join(f"`{row['config_hash'][:12]}`" for row in strange[:8]) + (", ..." if len(strange) > 8 else "")
+        notes.append(
+            f"{len(strange)} run{'s' * (len(strange) != 1)} of the study belong to none of its arms and stand in no table: {shown}."
+        )
+    if notes:
+        yield Bullets(notes)
+
+
+def _results(study: Study, table: Table, figures: Mapping[str, str]) -> Iterator[Block]:
+    yield Heading("Results")
+    if not table.by_arm:
+        yield Paragraph("No run is finished yet.")
+        return
+    named = [result for result in table.metrics if result.named]
+    if len(named) > 1:
+        yield tables.overview(named, table)
+    for result in named:
+        yield from tables.of_metric(result, study.declaration)
+    missing = [metric for metric in study.declaration.named if not any(result.column.metric == metric for result in table.metrics)]
+    if missing:
+        yield Paragraph("Named before the runs and measured by none of them: " + ", ".join(f"`{metric}`" for metric in missing) + ".")
+    if rest := [result for result in table.metrics if not result.named]:
+        yield Heading("Further metrics", 3)
+        yield Paragraph("Not named before the runs. They are described, not tested: among many numbers some differ by chance.")
+        yield tables.further(rest, table)
+    if figures:
+        yield Heading("Figures")
+        yield from (Figure(file, text) for file, text in figures.items())
+
+
+def _tuned(study: Study, figures: Mapping[str, str]) -> Iterator[Block]:
+    tune, declared = study.tune, study.declaration.tune
+    if declared is None:
+        return
+    yield Heading("Each arm at its own rate")
+    if tune is None:
+        yield Paragraph(f"The sweep file tunes `{declared.key}` for each arm; no arm has been tuned yet.")
+        return
+    cost = tune.get("cost") or {}
+    yield Paragraph(
+        f"`{declared.key}` was chosen for each arm on short runs ({percent(declared.budget_share)} of the budget, seed {declared.seed}, "
+        f"by `{declared.metric}`). Those runs test nothing. They cost {count(cost.get('runs'))} runs, {count(cost.get('tokens'))} tokens, "
+        f"{power_of_ten(cost.get('flops'))} FLOPs and {count(cost.get('seconds'))} seconds, which are in no budget below."
+    )
+    yield run_tables.tuning(tune, declared, study.declaration)
+    if study.tuned is None:
+        yield Paragraph("No run at an arm's own rate is finished yet.")
+        return
+    for result in study.tuned.metrics:
+        if result.named:
+            yield from tables.of_metric(result, study.declaration, prefix="tuned", title="each arm at its own rate")
+    yield from (Figure(file, text) for file, text in figures.items())
+
+
+def _plateau(table: Table) -> Iterator[Block]:
+    if not table.plateau:
+        return
+    yield Heading("Who left the plateau")
+    yield Paragraph(
+        "A small encoder sits on the loss that token frequencies alone give, for a while or for good. How many runs of an arm left it "
+        "is an endpoint of its own."
+    )
+    yield run_tables.plateau(table)
+
+
+def _budgets(study: Study) -> Iterator[Block]:
+    if not study.common.budgets:
+        return
+    yield Heading("What the runs took")
+    yield run_tables.budgets(study.common)
+    if study.tuned is not None:
+        yield run_tables.budgets(study.tuned, prefix="tuned", title="each arm at its own rate")
+
+
+def _published(study: Study) -> Iterator[Block]:
+    if not study.published:
+        return
+    yield Heading("Beside published results")
+    yield Paragraph(
+        "Published numbers come from other models, corpora and budgets, so only directions are compared: a difference in one score, on one "
+        "split, under one protocol, and larger than two runs of one recipe differ by."
+    )
+    for published in study.published:
+        yield published_tables.facts(published)
+        comparison = published_tables.contrasts(published)
+        if comparison is not None:
+            yield comparison
+
+
+def _not_comparable(study: Study) -> Iterator[Block]:
+    items = [
+        f"`{result.column.label}`: {result.column.reason or result.reason}."
+        for result in study.common.metrics
+        if result.reason is not None and (result.named or result.column.reason is not None)
+    ]
+    split = sorted({result.column.metric for result in study.common.metrics if result.column.label != result.column.metric})
+    items += [f"`{metric}` stands in several columns: its arms are not on one scale." for metric in split]
+    items += published_tables.reasons(study.published)
+    if items:
+        yield Heading("What is not comparable")
+        yield Bullets(items)
+
+
+def _pairing(study: Study) -> Iterator[Block]:
+    table = run_tables.pairing(study)
+    if table is None:
+        return
+    yield Heading("What was paired")
+    pool = study.common.primary.comparison.pool if study.common.primary and study.common.primary.comparison else None
+    gain = f" Over all arms the pairing was worth {pool.pairing_gain:.1f} times the seeds." if pool and pool.pairing_gain else ""
+    yield Paragraph(
+        "Runs of two arms with one seed share what can be shared: the initial weights where the shapes are equal, the order of the text, "
+        f"and the draws of the masks (nested where the ratios differ). What they share drops out of the difference.{gain}"
+    )
+    yield table
+
+
+def _listing(study: Study) -> Iterator[Block]:
+    found: Sequence = [table for table in (run_tables.failures(study), run_tables.flagged(study)) if table is not None]
+    yield Heading("Failed, missing and flagged runs")
+    if not found:
+        yield Paragraph("None: every planned run is finished, none stayed on the plateau, no fine-tuning collapsed.")
+    yield from found
+
+
+def _origin(study: Study) -> Iterator[Block]:
+    yield Heading("Where the numbers are")
+    yield Paragraph(
+        "`results.csv` has a row for each run with its config and every number, `curves.csv` the validations, `tables.tex` these tables "
+        f"for a paper. `python -m mlm_lab.report {study.declaration.name} --verify` makes this text again from them and from the run "
+        "folders at hand, and says what differs."
+    )

@@ -1,0 +1,121 @@
+"""A study as the report sees it: what was declared, and every run that is known of it, from results.csv and from the run folders at hand.
+
+Nothing is written here, so that the report and its verification stand on the same thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlm_lab.errors import UserError
+from mlm_lab.report import comparable, gather, placing, records, results
+from mlm_lab.report.analysis import FINISHED, Table, analyse
+from mlm_lab.report.declaration import Declaration, of_sweep, of_words
+from mlm_lab.report.gather import Damaged, Gathered
+from mlm_lab.report.published import PublishedStudy, beside
+from mlm_lab.report.records import COMMON, TUNED
+from mlm_lab.report.rows import Row
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """Where a study's files are."""
+
+    output_dir: Path
+    """Parent of the run folders."""
+    folder: Path
+    """experiments/NAME."""
+    sweep: Path
+    """The sweep file, which need not exist."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    declaration: Declaration
+    rows: Sequence[Row]
+    """Every run that is known, placed in arms."""
+    curves: Mapping[str, Sequence[Row]]
+    found: Gathered
+    """What the run folders at hand hold."""
+    common: Table
+    """Every arm at one learning rate, or the only table there is."""
+    tuned: Table | None
+    """Each arm at its own; None where nothing was tuned."""
+    tune: Mapping | None
+    """tune.json."""
+    published: Sequence[PublishedStudy]
+    warnings: Sequence[str]
+    damaged: Sequence[Damaged]
+
+
+def read_study(name: str, places: Places, words: Mapping[str, str]) -> Study:
+    """Gather, merge, place, check and analyse.
+
+    Raises:
+        UserError: there is no run of the study; results.csv cannot be read; the runs differ in more than is declared; a mistake in the
+            sweep file.
+    """
+    rows, curves, found, conflicts = gather_rows(name, places)
+    recorded, damaged = records.read_records(places.output_dir, name)
+    rows += records.failed_rows(recorded, {row["config_hash"] for row in rows})
+    sweep = None
+    if places.sweep.exists():
+        from mlm_lab.sweep.sweep_file import read
+
+        sweep = read(places.sweep)
+    if not rows:
+        raise UserError(
+            f"no run of the study {name} is known",
+            where=f"{places.output_dir} and {places.folder / results.RESULTS}",
+            fix=f"python -m mlm_lab.sweep {places.sweep} --run, or output_dir=FOLDER for run folders elsewhere",
+        )
+    declaration = of_sweep(sweep, recorded, rows) if sweep else of_words(name, words, rows)
+    tune = records.read_tune(places.output_dir / "sweeps" / name, places.folder)
+    signatures = placing.Signatures(declaration, sweep)
+    placing.place(rows, declaration, recorded, signatures)
+    placing.place_in_tables(rows, declaration.tune.key if declaration.tune else None, tune)
+    tables = _checked_tables(rows, declaration, signatures)
+    return Study(
+        declaration=declaration,
+        rows=rows,
+        curves=curves,
+        found=found,
+        common=tables[0],
+        tuned=tables[1],
+        tune=tune,
+        published=beside(declaration, tables[0]),
+        warnings=[*comparable.warnings([row for row in rows if _counts(row)]), *conflicts],
+        damaged=[*found.damaged, *damaged],
+    )
+
+
+def gather_rows(name: str, places: Places) -> tuple[list[Row], dict[str, list[Row]], Gathered, list[str]]:
+    """The merged rows and curves, what the folders hold, and a line for each conflict between them."""
+    found = gather.gather(places.output_dir, name)
+    rows, conflicts = results.merge(results.read(places.folder / results.RESULTS), found.rows)
+    hashes = [row["config_hash"] for row in rows]
+    curves = results.merge_curves(results.read(places.folder / results.CURVES), found.curves, hashes)
+    return rows, curves, found, conflicts
+
+
+def _checked_tables(rows: Sequence[Row], declaration: Declaration, signatures: placing.Signatures) -> tuple[Table, Table | None]:
+    """The common table and that of tuned arms, each over runs that may stand in one."""
+    common, tuned = placing.in_table(rows, COMMON), placing.in_table(rows, TUNED)
+    for part, key in ((common, None), (tuned, declaration.tune.key if declaration.tune else None)):
+        _check([row for row in part if _counts(row)], declaration, signatures, key)
+    return analyse(common, declaration), analyse(tuned, declaration) if tuned else None
+
+
+def _check(rows: Sequence[Row], declaration: Declaration, signatures: placing.Signatures, tuned_key: str | None) -> None:
+    differences = comparable.undeclared_differences(rows, declaration.factors, tuned_key)
+    if differences:  # what the factors change besides themselves is known once the arms are composed
+        declared = {column.removeprefix("config/") for column in signatures.columns}
+        differences = comparable.undeclared_differences(rows, [*declaration.factors, *declared], tuned_key)
+    comparable.refuse_undeclared(differences, rows, declaration.name)
+    comparable.refuse_twins(rows, declaration.name)
+
+
+def _counts(row: Row) -> bool:
+    return bool(row.get("arm")) and row.get("status", FINISHED) == FINISHED

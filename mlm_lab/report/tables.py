@@ -1,0 +1,165 @@
+"""The tables of metrics: rows of text from the analysis, each with a note that says how to read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from mlm_lab.report.analysis import MetricResult
+from mlm_lab.report.analysis import Table as Analysed
+from mlm_lab.report.declaration import Declaration
+from mlm_lab.report.document import Block, Heading, Paragraph, Table
+from mlm_lab.report.units import interval, p_value, score, unit_of
+
+if TYPE_CHECKING:
+    from mlm_lab.statistics.compare import Comparison
+
+_MISSING = "not run"
+_MEBI = 2**20
+
+
+def overview(results: Sequence[MetricResult], table: Analysed) -> Table:
+    """Arms by the named metrics."""
+    note = (
+        "Mean ± standard deviation over pretraining seeds, with their number. One column is one scale; a dash: the arm has no such score."
+    )
+    return _by_arm("overview", "Every metric that was named before the runs", results, table, note)
+
+
+def further(results: Sequence[MetricResult], table: Analysed) -> Table:
+    """The metrics that nobody named, one in a row, since they are many."""
+    rows = [[f"`{result.column.label}`", *(_short(result, arm) for arm in table.by_arm)] for result in results]
+    note = "Mean ± standard deviation over pretraining seeds, with their number."
+    return Table("further", "Further metrics", ["metric", *table.by_arm], rows, note)
+
+
+def _by_arm(name: str, caption: str, results: Sequence[MetricResult], table: Analysed, note: str) -> Table:
+    rows = [[arm, *(_short(result, arm) for result in results)] for arm in table.by_arm]
+    return Table(name, caption, ["arm", *(f"`{result.column.label}`" for result in results)], rows, note)
+
+
+def _short(result: MetricResult, arm: str) -> str:
+    cell = result.cells.get(arm)
+    if cell is None:
+        return "-"
+    spread = f" ± {score(cell.std)}" if cell.std is not None else ""
+    return f"{score(cell.mean)}{spread} ({cell.n})" if cell.mean is not None else f"undefined ({cell.n})"
+
+
+def of_metric(result: MetricResult, declaration: Declaration, prefix: str = "", title: str = "") -> Iterator[Block]:
+    """A metric's own section: the table over every run, that over the runs not flagged, the trend."""
+    label, name = result.column.label, slug(f"{prefix} {result.column.label}")
+    yield Heading(f"`{label}`" + (f", {title}" if title else "") + (" (primary)" if result.primary else ""), 3)
+    if result.reason is not None:
+        yield Paragraph(f"Arms are **not compared**: {result.reason}.")
+    yield _main_table(result, declaration, name, f"{label}, every run" + (f", {title}" if title else ""))
+    if result.comparison is not None and result.comparison.trend is not None:
+        yield Paragraph(_trend(result.comparison))
+    if result.escaped is not None:
+        yield _escaped_table(result, name)
+
+
+def _main_table(result: MetricResult, declaration: Declaration, name: str, caption: str) -> Table:
+    contrasts = {contrast.arm: contrast for contrast in result.comparison.contrasts} if result.comparison else {}
+    columns = ["arm", "n", "mean", "std", "median", "95 % interval"]
+    columns += ["floor"] if result.floors else []
+    columns += ["difference", "simultaneous interval", "p", "verdict"] if contrasts else []
+    rows = []
+    for arm, cell in result.cells.items():
+        row = [
+            mark_arm(arm, declaration),
+            str(cell.n),
+            score(cell.mean),
+            score(cell.std),
+            score(cell.median),
+            interval(cell.low, cell.high),
+        ]
+        if result.floors:
+            row.append(_floor(result.floors.get(arm)))
+        if contrast := contrasts.get(arm):
+            p = p_value(contrast.p_adjusted) + (
+                f" (permutation {p_value(contrast.p_permutation)})" if contrast.p_permutation is not None else ""
+            )
+            simultaneous = interval(contrast.simultaneous_low, contrast.simultaneous_high, sign=True)
+            row += [score(contrast.difference, sign=True), simultaneous, p, contrast.verdict + (" (primary)" if contrast.primary else "")]
+        elif contrasts:
+            row += ["-", "-", "-", "baseline"]
+        rows.append(row)
+    for arm in contrasts:
+        if arm not in result.cells:
+            rows.append([mark_arm(arm, declaration), "0", *["-"] * (len(columns) - 3), contrasts[arm].verdict])
+    return Table(name, caption, columns, rows, _note(result))
+
+
+def _note(result: MetricResult) -> str:
+    unit = unit_of(result.column.metric)
+    parts = [f"{unit[0].upper()}{unit[1:]}; {_better(result)}." if unit else f"{_better(result)[0].upper()}{_better(result)[1:]}."]
+    comparison = result.comparison
+    if comparison is not None:
+        parts.append("Difference: arm minus baseline; p: Holm's over the arms, but the primary contrast's own.")
+        if comparison.pool is not None:
+            parts.append(
+                f"Spread of one run about its arm and seed: {score(comparison.pool.std)}, from {len(comparison.pool.arms)} arms "
+                f"({comparison.pool.degrees_of_freedom} degrees of freedom)."
+            )
+        parts += [f"Out of the pool: `{arm}` ({reason})." for arm, reason in comparison.excluded.items()]
+    if result.collapsed:
+        parts.append(
+            "Runs with a collapsed fine-tuning: "
+            + ", ".join(f"`{arm}` {part.k} of {part.n}" for arm, part in result.collapsed.items())
+            + "."
+        )
+    if result.floors:
+        parts.append("Floor: the same encoder from random weights, mean ± standard deviation over its initialisations.")
+    return " ".join(parts)
+
+
+def _better(result: MetricResult) -> str:
+    return "more is better" if result.higher_is_better else "less is better"
+
+
+def mark_arm(arm: str, declaration: Declaration) -> str:
+    """The two arms of the primary contrast stand out."""
+    return f"**{arm}**" if arm in (declaration.baseline, declaration.contrast) else arm
+
+
+def _floor(floor: tuple[float, float | None] | None) -> str:
+    if floor is None:
+        return "-"
+    return score(floor[0]) + (f" ± {score(floor[1])}" if floor[1] is not None else "")
+
+
+def _trend(comparison: Comparison) -> str:
+    trend = comparison.trend
+    if trend is None or trend.p is None:
+        return f"Trend over the arms as ordered: not tested ({trend.reason if trend else 'no order'})."
+    moved = {"rising": "the score rises", "falling": "the score falls", "none": "no direction"}[trend.direction]
+    return f"Trend over the arms as ordered (Page): {moved}, p {equals(trend.p)}, over {trend.n} seeds and {trend.arms} arms."
+
+
+def equals(p: float) -> str:
+    """What follows the letter p in a sentence."""
+    return p_value(p) if p < 0.001 else f"= {p_value(p)}"
+
+
+def _escaped_table(result: MetricResult, name: str) -> Table:
+    clean = result.escaped
+    assert clean is not None
+    contrasts = {contrast.arm: contrast for contrast in clean.comparison.contrasts} if clean.comparison else {}
+    rows = []
+    for arm, every in result.cells.items():
+        cell, contrast = clean.cells.get(arm), contrasts.get(arm)
+        kept = f"{cell.n if cell else 0} of {every.n}"
+        numbers = [score(cell.mean), score(cell.std), score(cell.median), interval(cell.low, cell.high)] if cell else ["-"] * 4
+        rows.append([arm, kept, *numbers, score(contrast.difference, sign=True) if contrast else "-"])
+    note = (
+        "Without the runs that stayed on the plateau or whose fine-tuning collapsed. That is a selection on the outcome: it describes the "
+        "runs that came through, and tests nothing."
+    )
+    columns = ["arm", "runs kept", "mean", "std", "median", "95 % interval", "difference"]
+    return Table(f"{name}-escaped", f"{result.column.label}, only the runs that are not flagged", columns, rows, note)
+
+
+def slug(text: str) -> str:
+    """A table's name from its title."""
+    return "-".join("".join(sign if sign.isalnum() else " " for sign in text.lower()).split())

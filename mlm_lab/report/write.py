@@ -1,0 +1,46 @@
+"""Write a study's folder: the merged rows first, which are never lost, then figures, tables and text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from mlm_lab.report import figures, html, latex, markdown, results
+from mlm_lab.report.records import TUNE_JSON
+from mlm_lab.report.sections import compose_document
+from mlm_lab.report.study import Places, Study, gather_rows, read_study
+
+REPORT, PAGE, TABLES = "report.md", "report.html", "tables.tex"
+
+
+def write_report(name: str, places: Places, words: Mapping[str, str]) -> Study:
+    """Make the report and everything beside it. The rows are written although the report may be refused.
+
+    Raises:
+        UserError: see `read_study`.
+    """
+    rows, curves, _, _ = gather_rows(name, places)
+    if rows:
+        results.write(places.folder / results.RESULTS, rows)
+        results.write_curves(places.folder / results.CURVES, curves)
+    study = read_study(name, places, words)
+    results.write(places.folder / results.RESULTS, study.rows)  # with the arms, and the points that left no folder
+    if study.tune is not None:
+        results.write_text(places.folder / TUNE_JSON, json.dumps(study.tune, indent=2) + "\n")
+    drawn = draw(study, places.folder)
+    document = compose_document(study, drawn)
+    results.write_text(places.folder / REPORT, markdown.render(document))
+    results.write_text(
+        places.folder / PAGE, html.render(document, {file: (places.folder / file).read_text(encoding="utf-8") for file in drawn})
+    )
+    results.write_text(places.folder / TABLES, latex.render(document, name))
+    return study
+
+
+def draw(study: Study, folder: Path) -> dict[str, str]:
+    """Draw every figure into the folder. Returns file -> what it shows."""
+    drawn = figures.draw_all(folder, study.common, study.declaration, study.curves)
+    if study.tuned is not None:
+        drawn |= figures.draw_all(folder, study.tuned, study.declaration, study.curves, suffix="_tuned")
+    return drawn
