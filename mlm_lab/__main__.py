@@ -7,7 +7,7 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -22,8 +22,13 @@ _DISK = {*DISK_FULL, errno.EROFS, errno.EACCES, errno.EPERM}
 def main(argv: Sequence[str] | None = None) -> int:
     """Do what the command line says. Returns the exit code: 0, 2 for a mistake of the user's, 130 for Ctrl-C, 143 for SIGTERM."""
     words = list(sys.argv[1:] if argv is None else argv)
+    return answer(lambda: _dispatch(words))
+
+
+def answer(do: Callable[[], int]) -> int:
+    """What every door does with what goes wrong: print it in a few lines on stderr. Returns the exit code."""
     try:
-        return _dispatch(words)
+        return do()
     except UserError as error:
         return _tell(str(error), error.exit_code)
     except Interrupted as error:

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
@@ -19,6 +19,7 @@ from mlm_lab.ranks import is_main_process
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
+    from rich.table import Table
 
 PLAIN_SECONDS = 10.0
 """Least time between two lines of a progress that is not on a terminal."""
@@ -62,8 +63,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], 
     """
     if not is_main_process():
         return
-    right = [all(_is_number(row[i]) for row in rows) and bool(rows) for i in range(len(columns))]
-    cells = [[_clean(_format(value)).replace("\n", " ") for value in row] for row in rows]
+    cells, right = _cells(columns, rows)
     if _is_terminal(sys.stdout):
         _rich_table(title, columns, cells, right, note)
     else:
@@ -206,7 +206,38 @@ def _make_bars() -> Progress:
     return Progress(*columns, console=_console(), auto_refresh=False)
 
 
+@contextmanager
+def live_table() -> Iterator[Callable[[str, Sequence[str], Sequence[Sequence[object]], str | None], None] | None]:
+    """A table that is drawn again in its place: `with live_table() as draw: draw(title, columns, rows, note)`, as `table` takes them.
+
+    None where stdout is no terminal. The last one stays. It is redrawn by no thread of its own.
+    """
+    if not is_main_process() or not _is_terminal(sys.stdout):
+        yield None
+        return
+    from rich.live import Live
+
+    with Live(console=_console(), auto_refresh=False, vertical_overflow="visible") as live:
+
+        def draw(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], note: str | None) -> None:
+            live.update(_make_table(title, columns, *_cells(columns, rows), note), refresh=True)
+
+        yield draw
+
+
+def _cells(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> tuple[list[list[str]], list[bool]]:
+    """The cells as text, and which columns are aligned at the right."""
+    right = [all(_is_number(row[i]) for row in rows) and bool(rows) for i in range(len(columns))]
+    return [[_clean(_format(value)).replace("\n", " ") for value in row] for row in rows], right
+
+
 def _rich_table(title: str, columns: Sequence[str], cells: list[list[str]], right: list[bool], note: str | None) -> None:
+    console = _console()
+    console.print()
+    console.print(_make_table(title, columns, cells, right, note))
+
+
+def _make_table(title: str, columns: Sequence[str], cells: list[list[str]], right: list[bool], note: str | None) -> Table:
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -217,9 +248,7 @@ def _rich_table(title: str, columns: Sequence[str], cells: list[list[str]], righ
         view.add_column(Text(_clean(name)), justify="right" if is_right else "left", overflow="fold")
     for row in cells:
         view.add_row(*(Text(cell) for cell in row))
-    console = _console()
-    console.print()
-    console.print(view)
+    return view
 
 
 def _plain_table(title: str, columns: Sequence[str], cells: list[list[str]], right: list[bool], note: str | None) -> list[str]:

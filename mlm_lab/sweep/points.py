@@ -60,10 +60,11 @@ def grid(sweep: SweepFile) -> list[Point]:
     return [make_point(sweep, dict(zip(sweep.parameters, values, strict=True)), loaded) for values in combinations]
 
 
-def make_point(sweep: SweepFile, values: Mapping[str, Any], loaded: Loaded) -> Point:
+def make_point(sweep: SweepFile, values: Mapping[str, Any], loaded: Loaded | None = None) -> Point:
     """The point with these values of the parameters, spelt as W&B's agent would spell them."""
     words = tuple(f"{key}={value}" for key, value in values.items())
-    return Point(values=values, overrides=(*sweep.overrides, *words), arm=label(values), seed=values.get(SEED), loaded=loaded)
+    shared = {} if loaded is None else loaded
+    return Point(values=values, overrides=(*sweep.overrides, *words), arm=label(values), seed=values.get(SEED), loaded=shared)
 
 
 def find_arm(sweep: SweepFile, given: Any) -> str | None:

@@ -21,6 +21,8 @@ from typing import Any
 
 from mlm_lab.sweep.points import Point
 
+COMMON, TUNED, TUNING = "common", "tuned", "tuning"
+"""The tables that a run may belong to: every point; the points with their arm's own rate; the short runs that chose it."""
 LAST_LINES = 10
 RESULTS = "results.csv"
 
@@ -35,7 +37,7 @@ class Records:
         return self.path / "logs" / f"{point.folder.run_id}.log"
 
     def plan(self, point: Point, table: str) -> None:
-        """Note the point before it runs. table: common, tuned or tuning; a run may be in two."""
+        """Note the point before it runs. A run may be in two tables."""
         known = self.read(point)
         about = {
             "config_hash": point.config_hash,

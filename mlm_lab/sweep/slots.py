@@ -37,8 +37,8 @@ def share_out(jobs: int) -> list[Slot]:
 
 
 def _part(things: Sequence, jobs: int, i: int) -> tuple:
-    """The i-th of `jobs` equal parts; where there are fewer things than jobs, one that others have too. What cannot be shared out equally is
-    left to the system."""
+    """The i-th of `jobs` equal parts; where there are fewer things than jobs, one that others have too. The rest of an unequal division
+    is left to the system."""
     size = len(things) // jobs
     if size:
         return tuple(things[i * size : (i + 1) * size])

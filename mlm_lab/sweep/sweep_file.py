@@ -130,6 +130,8 @@ class SweepFile:
 
     words: tuple[str, ...] = ()
     """key=value behind the file on the command line: for every point."""
+    given: tuple[str, ...] = field(default=(), compare=False)
+    """All that stood behind the file, those that replaced a parameter's values too."""
 
     @property
     def overrides(self) -> tuple[str, ...]:
@@ -171,7 +173,7 @@ class SweepFile:
             else:
                 fix = f"one value, or several of a parameter of {self.path}: {', '.join(parameters)}"
                 raise UserError("several values of what is no parameter of the sweep", given=word, fix=fix)
-        return replace(self, parameters=parameters, words=tuple(others))
+        return replace(self, parameters=parameters, words=tuple(others), given=(*self.given, *words))
 
     def points(self) -> list[Point]:
         """The points of a grid, in the order of the values; the last parameter changes fastest. Empty for a search."""

@@ -1,0 +1,113 @@
+"""Fair arms: each gets its own value of one key (its peak learning rate), chosen on short runs with a seed that no test uses.
+
+    arm x value -> short runs, at a share of the budget -> the best value of each arm -> its points once more, beside the common-rate ones
+
+An arm whose best value is the one it has anyway shares its runs: they stand in both tables. What the choice cost is counted (tune.json).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from mlm_lab.run_config import to_dict
+from mlm_lab.sweep.points import Point, spell
+from mlm_lab.sweep.progress import metric_of, summary_of
+from mlm_lab.sweep.records import Records
+from mlm_lab.sweep.sweep_file import BUDGETS, Tune
+
+FILE = "tune.json"
+STUDY_SUFFIX = ".tuning"
+
+
+def trials(tune: Tune, points: Sequence[Point]) -> dict[str, dict[str, Point]]:
+    """arm -> value, as it is spelt -> the short run that tries it."""
+    first = {point.arm: point for point in reversed(points)}
+    return {arm: {spell(value): _trial(tune, first[arm], value) for value in tune.values} for arm in dict.fromkeys(p.arm for p in points)}
+
+
+def _trial(tune: Tune, point: Point, value: Any) -> Point:
+    config = point.config
+    budget = to_dict(config)["budget"]
+    name = next(name for name in BUDGETS if budget[name] is not None)
+    share = budget[name] * tune.budget_share
+    words = [f"{tune.key}={spell(value)}", f"seed={tune.seed}", f"study={config.study}{STUDY_SUFFIX}"]
+    words.append(f"budget.{name}={max(1, round(share)) if name in ('steps', 'tokens') else share}")
+    if tune.metric.partition("/")[0] not in config.tasks:  # what it is compared by is measured in pretraining
+        words.append("stages=[" + ",".join(stage for stage in config.stages if stage != "evaluate") + "]")
+    return replace(point, values={**point.values, tune.key: value}, overrides=(*point.overrides, *words), seed=tune.seed)
+
+
+def common_value(tune: Tune, point: Point) -> Any:
+    """What the point has at the key that is tuned."""
+    found: Any = to_dict(point.config)
+    for part in tune.key.split("."):
+        found = found[part]
+    return found
+
+
+def choose(tune: Tune, points: Sequence[Point], tried: Mapping[str, Mapping[str, Point]]) -> dict[str, Any]:
+    """What tune.json holds, from the finished short runs. A value whose run failed or diverged is not chosen."""
+    summaries = {arm: {value: summary_of(trial.folder) for value, trial in of_arm.items()} for arm, of_arm in tried.items()}
+    sign = 1 if tune.goal == "minimize" else -1
+    common = {point.arm: common_value(tune, point) for point in reversed(points)}
+    arms = {}
+    for arm, of_arm in summaries.items():
+        finished = {value: summary for value, summary in of_arm.items() if summary.get("status") == "finished"}
+        scores = {value: metric_of(finished[value], tune.metric) if value in finished else None for value in of_arm}
+        known = [value for value, score in scores.items() if score is not None]
+        best = min(known, key=lambda value: sign * scores[value], default=None)
+        arms[arm] = {
+            "best": next((value for value in tune.values if spell(value) == best), None),
+            "shared": best is not None and _is_same(best, common[arm]),
+            "scores": scores,
+            "runs": [tried[arm][value].config_hash for value in of_arm],
+        }
+    every = [summary for of_arm in summaries.values() for summary in of_arm.values()]
+    about = {name: getattr(tune, name) for name in ("key", "metric", "goal", "seed", "budget_share")}
+    return {**about, "values": list(tune.values), "common": common, "arms": arms, "cost": _cost(every)}
+
+
+def record(records: Records, chosen: Mapping[str, Any]) -> None:
+    """Write tune.json. Arms that it has of an earlier call, tuned in the same way, stay."""
+    path = records.path / FILE
+    try:
+        known = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        known = {}
+    asked = ("key", "metric", "goal", "seed", "budget_share", "values")
+    earlier = known if all(known.get(name) == chosen[name] for name in asked) else {}
+    merged = {name: {**earlier.get(name, {}), **chosen[name]} for name in ("common", "arms")}
+    records.write_json(FILE, {**chosen, **merged})
+
+
+def tuned_points(chosen: Mapping[str, Any], points: Sequence[Point]) -> list[Point]:
+    """The points with their arm's own value. Where it is the common one, the point itself, which so stands in both tables."""
+    found = []
+    for point in points:
+        best = chosen["arms"][point.arm]["best"]
+        if best is None:
+            continue
+        word = f"{chosen['key']}={spell(best)}"
+        words = () if chosen["arms"][point.arm]["shared"] else (word,)
+        found.append(replace(point, overrides=(*point.overrides, *words), tuned=word))
+    return found
+
+
+def _is_same(best: str, common: Any) -> bool:
+    try:
+        return float(best) == float(common)
+    except (TypeError, ValueError):
+        return best == spell(common)
+
+
+def _cost(summaries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """What the short runs took in all, failed ones too as far as they got."""
+    return {
+        "runs": sum(bool(summary) for summary in summaries),
+        "tokens": sum(summary.get("tokens") or 0 for summary in summaries),
+        "flops": sum((summary.get("flops") or {}).get("total") or 0 for summary in summaries),
+        "seconds": sum(summary.get("seconds") or 0 for summary in summaries),
+    }
