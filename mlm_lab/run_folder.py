@@ -21,7 +21,9 @@ summary.json, written whole by each update (a reader sees the old one or the new
     flops                  {total, head}: of the run, and the vocabulary projection's part
     parameters             {total, ...}
     seconds, tokens_per_second, peak_memory_bytes     timings: the only fields that two runs of the same bits may differ in
-    metrics                {name: value}, val/loss among them; unigram_loss, unigram_accuracy: the same targets by frequency alone
+    metrics                {name: value}, val/loss among them; unigram_loss, unigram_accuracy and neighbour_loss: the same targets by
+                           frequency and by their two neighbours alone; left_plateau, plateau_left_step: whether and by which step the run
+                           knew more than frequencies, with plateau_mark, the loss that says so (training/plateau.py; null: not watched)
     evaluation             {task: {metric: {n, mean, std, median, values, floor: {the same fields}}}}
     seeds, hardware, versions, git_commit, fingerprints {corpus, tokenizer, store}
 """

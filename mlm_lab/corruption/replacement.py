@@ -12,6 +12,8 @@ from mlm_lab.types import Vocabulary
 REPLACE_UNITS = ("token", "word")
 MASKED, RANDOM, KEPT = 1, 2, 3
 """Kinds of a used slot; 0 is an unused one."""
+KIND_NAMES = {MASKED: "masked", RANDOM: "random", KEPT: "kept"}
+"""As metrics are named: probe/mlm_15_masked_loss."""
 
 
 def draw_replacements(

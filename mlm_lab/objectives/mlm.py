@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from mlm_lab.corruption.recipe import STANDARD_PROBE, Check, MaskingRecipe, one_of
+from mlm_lab.corruption.recipe import PROBE_RATIOS, STANDARD_PROBE, Check, MaskingRecipe, one_of
 from mlm_lab.corruption.span_borders import span_borders
 from mlm_lab.data.packing import INPUT_FORMATS, PackedRows, gather_rows, plan_rows
 from mlm_lab.types import Batch, ExampleKeys, ObjectiveModule, Vocabulary
@@ -79,5 +79,7 @@ class MLM(MaskingRecipe):
         return MaskedSpans(model, vocabulary, self.span_boundary_weight) if self.span_boundary_weight else MaskedLM(model, vocabulary)
 
     def probes(self) -> dict[str, MLM]:
-        """mlm_15: 15 % of single tokens, 80/10/10, over the same rows for every arm; only whether documents see each other is the arm's."""
-        return {"mlm_15": replace(self, **STANDARD_PROBE, input_format="full_sentences", span_boundary_weight=0.0)}
+        """mlm_15, mlm_40: so many percent of single tokens, 80/10/10, over the same rows for every arm; only whether documents see each
+        other is the arm's."""
+        standard = replace(self, **STANDARD_PROBE, input_format="full_sentences", span_boundary_weight=0.0)
+        return {f"mlm_{round(100 * ratio)}": replace(standard, mask_ratio=ratio) for ratio in PROBE_RATIOS}

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from mlm_lab.corruption.replacement import KIND_NAMES
 from mlm_lab.models.encoder_config import Encoder
 from mlm_lab.models.heads import MaskedLMHead
 from mlm_lab.types import IGNORE_INDEX, Flops, Output, Sums, Vocabulary
@@ -43,11 +44,11 @@ class MaskedLM(nn.Module):
         """Loss and metrics from the encoder's output (B, L, D)."""
         positions, labels = self._slots(batch["label_positions"], batch["labels"], hidden.shape[1])
         logits = self.head(hidden.flatten(0, 1).index_select(0, positions), self.encoder.embedding_weight).float()  # (N, V)
-        loss = F.cross_entropy(logits, labels, ignore_index=IGNORE_INDEX, reduction="sum")
-        labelled = labels != IGNORE_INDEX
-        correct = ((logits.detach().argmax(dim=-1) == labels) & labelled).sum()
-        count = labelled.sum()
-        return Output({"mlm": loss}, {"mlm_loss": Sums(loss.detach(), count), "mlm_accuracy": Sums(correct, count)})
+        losses = F.cross_entropy(logits, labels, ignore_index=IGNORE_INDEX, reduction="none")
+        loss, count = losses.sum(), (labels != IGNORE_INDEX).sum()
+        correct = logits.detach().argmax(dim=-1) == labels  # IGNORE_INDEX is no id
+        metrics = {"mlm_loss": Sums(loss.detach(), count), "mlm_accuracy": Sums(correct.sum(), count)}
+        return Output({"mlm": loss}, metrics if self.training else metrics | by_kind("mlm", losses, correct, batch))
 
     def _slots(self, label_positions: torch.Tensor, labels: torch.Tensor, length: int) -> tuple[torch.Tensor, torch.Tensor]:
         """(B, S) each -> (N,) positions in the flattened (B * L) rows, (N,) labels."""
@@ -72,3 +73,22 @@ class MaskedLM(nn.Module):
         batch_size, length = batch["input_ids"].shape
         head = self.head.flops(batch["labels"].numel())
         return Flops(self.encoder.flops(batch_size, length) + head.total, head.head)
+
+
+def by_kind(name: str, losses: torch.Tensor, correct: torch.Tensor, batch: Mapping[str, torch.Tensor]) -> dict[str, Sums]:
+    """Loss and accuracy of the masked, of the random and of the kept targets: <name>_masked_loss, ...; they add up to those of all. None
+    for batches that do not say what became of their targets.
+
+    losses, correct: (N,), of all B * S slots or of the used ones alone.
+    """
+    if "label_kinds" not in batch:
+        return {}
+    kinds = batch["label_kinds"].flatten()
+    if len(kinds) != len(losses):
+        kinds = kinds[(batch["labels"] != IGNORE_INDEX).flatten()]
+    found = {}
+    for kind, word in KIND_NAMES.items():
+        chosen = kinds == kind
+        for what, values in (("loss", losses.detach()), ("accuracy", correct)):
+            found[f"{name}_{word}_{what}"] = Sums((values * chosen).sum(), chosen.sum())
+    return found

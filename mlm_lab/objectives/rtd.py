@@ -33,8 +33,9 @@ class RTD(MaskingRecipe):
     discriminator back into the generator but through the embeddings, which both share. A step costs the discriminator's forward and
     backward passes, and generator_ratio^2 of those in the layers once more, and the projection to the vocabulary at the selected tokens.
 
-    Rows and masks are those of `MLM` with the same fields. The probe mlm_15_generator is measured on the generator, so it stands in columns
-    of its own: at a quarter of the width it is not what another arm's encoder does. Batches hold, beside what those of `MLM` do:
+    Rows and masks are those of `MLM` with the same fields. The probes mlm_15_generator and mlm_40_generator are measured on the generator,
+    so they stand in columns of their own: at a quarter of the width it is not what another arm's encoder does. Batches hold, beside what
+    those of `MLM` do:
 
     sampling_uniforms  (B, S) float32   in [0, 1): where in the generator's distribution each slot's token is taken
     """
@@ -104,5 +105,5 @@ class RTD(MaskingRecipe):
             raise UserError(error.problem, where="objective.generator_ratio", given=error.given, allowed=error.allowed) from None
 
     def probes(self) -> dict[str, Objective]:
-        """mlm_15_generator: the masks of every arm's mlm_15, filled by the generator."""
+        """mlm_15_generator, mlm_40_generator: the masks of every arm's mlm_15 and mlm_40, filled by the generator."""
         return {f"{name}_generator": probe for name, probe in self.masked_lm.probes().items()}

@@ -18,6 +18,7 @@ from mlm_lab.models.encoder_config import Encoder
 from mlm_lab.models.heads import MaskedLMHead
 from mlm_lab.models.inverse_cdf import sample_by_inverse_cdf
 from mlm_lab.models.transformer import initialise
+from mlm_lab.objectives.mlm_module import by_kind
 from mlm_lab.types import IGNORE_INDEX, Flops, Output, Sums, Vocabulary
 
 TensorBatch = Mapping[str, torch.Tensor]
@@ -76,18 +77,23 @@ class ReplacedTokenDetection(nn.Module):
         hidden = _encode(self.generator, batch["input_ids"], batch)
         logits = self.generator_head(hidden.flatten(0, 1).index_select(0, places), self.generator.embedding_weight)
         log_probabilities = logits.float().log_softmax(dim=-1)  # (N, V)
-        loss = F.nll_loss(log_probabilities, labels, ignore_index=IGNORE_INDEX, reduction="sum")
+        losses = F.nll_loss(log_probabilities, labels, ignore_index=IGNORE_INDEX, reduction="none")
+        loss = losses.sum()
         log_probabilities = log_probabilities.detach()  # from here on the generator learns nothing
-        hits = Sums((log_probabilities.argmax(dim=-1) == labels).sum(), (labels != IGNORE_INDEX).sum())  # IGNORE_INDEX is no id
+        correct = log_probabilities.argmax(dim=-1) == labels  # IGNORE_INDEX is no id
+        name = "generator" if "sampling_uniforms" in batch else "mlm"
+        filled = {f"{name}_accuracy": Sums(correct.sum(), (labels != IGNORE_INDEX).sum())}
+        if not self.training:
+            filled |= by_kind(name, losses, correct, batch)
         if "sampling_uniforms" not in batch:
-            return Output({"generator": loss}, {"mlm_accuracy": hits})
+            return Output({"generator": loss}, filled)
         sampled = self.sample(log_probabilities, batch["sampling_uniforms"].flatten()[kept])
         corrupted, replaced = put_samples(batch["input_ids"], places, labels, sampled)
         scores = self.head(_encode(self.encoder, corrupted, batch)).float()  # (B, L)
         real = batch["attention_mask"] != 0
-        losses = F.binary_cross_entropy_with_logits(scores, replaced.float(), reduction="none")
-        metrics = {"generator_accuracy": hits, **detection_metrics(scores.detach(), replaced, real, batch)}
-        return Output({"generator": loss, "discriminator": losses.masked_fill(~real, 0.0).sum()}, metrics)
+        detection = F.binary_cross_entropy_with_logits(scores, replaced.float(), reduction="none")
+        metrics = {**filled, **detection_metrics(scores.detach(), replaced, real, batch)}
+        return Output({"generator": loss, "discriminator": detection.masked_fill(~real, 0.0).sum()}, metrics)
 
     def sample(self, log_probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
         """(N, V) float32, (N,) -> (N,) ids from the softmax at temperature 1; never a padding row of the vocabulary."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from mlm_lab.corruption.recipe import STANDARD_PROBE, Check, MaskingRecipe
+from mlm_lab.corruption.recipe import Check, MaskingRecipe
 from mlm_lab.data.documents import TRAIN
 from mlm_lab.data.pairs import PAIR_SPECIALS, SentencePairs, count_sentences, gather_pairs
 from mlm_lab.errors import UserError
@@ -115,12 +115,12 @@ class SentencePairObjective(MaskingRecipe):
         return MaskedPairs(model, vocabulary, self.pair_loss, self.label_name, self.mlm_weight, self.pair_weight)
 
     def probes(self) -> dict[str, MLM]:
-        """mlm_15, on the rows of objective=mlm, each document for itself: the same masks as in an arm without pairs. None without a
-        masked-token head."""
+        """mlm_15, mlm_40, on the rows of objective=mlm, each document for itself: the same masks as in an arm without pairs. None without
+        a masked-token head."""
         if not self.mlm_weight:
             return {}
-        recipe = {field.name: getattr(self, field.name) for field in fields(MaskingRecipe)} | STANDARD_PROBE
-        return {"mlm_15": MLM(**recipe, input_format="full_sentences", cross_document_attention=False, span_boundary_weight=0.0)}
+        recipe = {field.name: getattr(self, field.name) for field in fields(MaskingRecipe)}
+        return MLM(**recipe, input_format="full_sentences", cross_document_attention=False, span_boundary_weight=0.0).probes()
 
 
 def check_corpus(store: TokenStore, max_length: int, least_documents: int) -> None:

@@ -67,7 +67,7 @@ def run(config: RunConfig, folder: RunFolder) -> None:
     folder.update_summary(weights_sha256=save_weights(module.module, folder.path))
     draw_loss_curve(folder.metrics_csv, folder.read_summary(), folder.path / FIGURE)
     show_result(folder.read_summary(), fill_mask_samples(module.module, module.course.validation, tokenizer, SAMPLES))
-    console.say(f"loss curve beside the unigram's: {folder.path / FIGURE}")
+    console.say(f"loss curve beside what frequencies and neighbours give: {folder.path / FIGURE}")
 
 
 def fit(config: RunConfig, folder: RunFolder, prepared: Prepared) -> tuple[Pretraining, Recorder, Checkpoints]:
@@ -78,17 +78,18 @@ def fit(config: RunConfig, folder: RunFolder, prepared: Prepared) -> tuple[Pretr
     from mlm_lab.training.callbacks import Announcement, Checkpoints, Recorder
     from mlm_lab.training.course import Course
     from mlm_lab.training.module import Pretraining
-    from mlm_lab.training.validation import HeldOut, unigram_baseline
+    from mlm_lab.training.plateau import PlateauWatch
+    from mlm_lab.training.validation import HeldOut
 
     keep_large_blocks()
     course = Course.open(config, prepared.store_folder)
     if config.pretrained is not None:
         load_weights(course.module, Path(config.pretrained).expanduser())
     held_out = HeldOut(config.objective, course.validation, config.max_length, config.validation.sequences, config.batch_size)
-    baseline = unigram_baseline(course.train, held_out.labels(held_out.probe)) if held_out.probe else {}
-    folder.update_summary(metrics=baseline)
+    watch = PlateauWatch.over(held_out, course.train)
+    folder.update_summary(metrics=watch.baseline if watch else {})
     module = Pretraining(course, frozen_steps=folder.read_summary().get("budget_steps"))
-    recorder = Recorder(folder.metrics_csv, held_out, baseline)
+    recorder = Recorder(folder.metrics_csv, held_out, watch)
     checkpoints = Checkpoints(folder.checkpoints, recorder)
     trainer = config.trainer.build(
         folder=folder.path,
@@ -123,7 +124,7 @@ def _record(folder: RunFolder, prepared: Prepared, module: Pretraining, recorder
         seconds=recorder.throughput.seconds,
         tokens_per_second=recorder.throughput.positions_per_second,
         peak_memory_bytes=checkpoints.peak_memory_bytes,
-        metrics={**recorder.latest, "plateau_left_step": recorder.plateau_left_step},
+        metrics={**recorder.latest, **recorder.plateau},
         fingerprints={
             "corpus": prepared.corpus_fingerprint,
             "tokenizer": prepared.vocabulary.fingerprint,

@@ -1,7 +1,7 @@
 """What happens after a step: a row of metrics, a validation, a checkpoint, the progress bar; in this order, inside the loop, so that a
 checkpoint knows every row before it. A resumed run has the same rows as one that was never stopped.
 
-    step done -> [log row] -> [validation] -> [checkpoint] -> stop if asked
+    step done -> [log row] -> [validation] -> [look at the plateau] -> [checkpoint] -> stop if asked
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import resource
 import sys
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,10 @@ from mlm_lab.training.display import show_course
 from mlm_lab.training.interrupt import StopRequest
 from mlm_lab.training.metrics import LOSS_PREFIX, MetricsFile, averages
 from mlm_lab.training.module import Pretraining
+from mlm_lab.training.plateau import PlateauWatch
 from mlm_lab.training.throughput import WARMUP_STEPS, Throughput
-from mlm_lab.training.validation import PLATEAU_MARGIN, HeldOut, evaluate
+from mlm_lab.training.validation import HeldOut, evaluate
+from mlm_lab.training.weights import save_weights
 
 PREDICTION_SECONDS = 1.0
 """Time spent on measuring a step for the predicted time."""
@@ -57,12 +59,12 @@ class Recorder(lightning.Callback):
     Attributes:
         totals: of all steps done.
         latest: the last value of each metric.
-        plateau_left_step: first validation step at which the probe had left the unigram plateau.
+        plateau_left_step: the first look at which the run had left the unigram plateau.
     """
 
-    def __init__(self, metrics_csv: Path, held_out: HeldOut, baseline: Mapping[str, float]):
-        """baseline: unigram_loss and unigram_accuracy of the probe; empty where there is no probe."""
-        self.metrics_csv, self.held_out, self.baseline = metrics_csv, held_out, baseline
+    def __init__(self, metrics_csv: Path, held_out: HeldOut, watch: PlateauWatch | None):
+        """watch: None where there is no plateau to watch."""
+        self.metrics_csv, self.held_out, self.watch = metrics_csv, held_out, watch
         self.totals = dict.fromkeys(TOTALS, 0.0)
         self.latest: dict[str, float] = {}
         self.plateau_left_step: int | None = None
@@ -93,6 +95,8 @@ class Recorder(lightning.Callback):
             self.throughput.lap(self.positions(module))
         if step % module.course.config.validation.interval(module.total_steps) == 0 or last:
             row |= self._validation_row(trainer, module)
+        if step % module.course.config.validation.watch_interval(module.total_steps) == 0 or last:
+            self._look_at_plateau(trainer, module)
         if row:
             self._write(trainer, step, row)
             _refuse_divergence(trainer, step, row)
@@ -129,21 +133,38 @@ class Recorder(lightning.Callback):
         }
 
     def _validation_row(self, trainer: lightning.Trainer, module: Pretraining) -> dict[str, float]:
+        with self._aside(module):
+            return evaluate(module.module, self.held_out, **self._place(trainer, module))
+
+    def _look_at_plateau(self, trainer: lightning.Trainer, module: Pretraining) -> None:
+        if self.watch is None or self.plateau_left_step is not None:
+            return
+        with self._aside(module):
+            if self.watch.has_left(module.module, **self._place(trainer, module)):
+                self.plateau_left_step = module.step
+
+    @contextmanager
+    def _aside(self, module: Pretraining) -> Iterator[None]:
+        """What is done here is not the training's time."""
         self.throughput.lap(self.positions(module))
         with self.throughput.paused():
-            row = evaluate(
-                module.module,
-                self.held_out,
-                trainer.strategy.root_device,
-                rank=trainer.global_rank,
-                world_size=trainer.world_size,
-                reduce=module.reduce,
-                context=trainer.precision_plugin.forward_context,
-            )
-        probe_loss = row.get(f"probe/{self.held_out.probe}_loss")
-        if self.plateau_left_step is None and probe_loss is not None and probe_loss < self.baseline["unigram_loss"] - PLATEAU_MARGIN:
-            self.plateau_left_step = module.step
-        return row
+            yield
+
+    def _place(self, trainer: lightning.Trainer, module: Pretraining) -> dict[str, Any]:
+        """Where held-out rows are measured: the run's device, ranks and precision."""
+        return {
+            "device": trainer.strategy.root_device,
+            "rank": trainer.global_rank,
+            "world_size": trainer.world_size,
+            "reduce": module.reduce,
+            "context": trainer.precision_plugin.forward_context,
+        }
+
+    @property
+    def plateau(self) -> dict[str, int | bool | None]:
+        """plateau_left_step and left_plateau, as in the run's summary; both None where nothing is watched."""
+        left = None if self.watch is None else self.plateau_left_step is not None
+        return {"plateau_left_step": self.plateau_left_step, "left_plateau": left}
 
     def _write(self, trainer: lightning.Trainer, step: int, row: dict[str, float]) -> None:
         self.latest |= row
@@ -245,6 +266,10 @@ class Checkpoints(lightning.Callback):
         stop, settings = module.should_stop, module.course.config.checkpoint
         if stop or module.step == module.total_steps or module.step % settings.interval(module.total_steps) == 0:
             self._save(trainer, module, settings.keep)
+        if settings.keeps_weights_at(module.step, module.total_steps) and trainer.is_global_zero:
+            self.recorder.throughput.lap(self.recorder.positions(module))
+            with self.recorder.throughput.paused():
+                save_weights(module.module, self.folder.parent, module.step)
         if stop and module.step < module.total_steps:
             trainer.should_stop = True
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from mlm_lab.console import duration, heading, say, table
+from mlm_lab.console import duration, heading, say, table, warn
+from mlm_lab.corruption.replacement import KIND_NAMES
 from mlm_lab.training.course import Course
 from mlm_lab.training.samples import Sample
 
@@ -38,33 +39,73 @@ def show_course(course: Course, steps: int, precision: str, device: str, seconds
 
 
 def show_result(summary: Mapping[str, Any], samples: list[Sample]) -> None:
-    """Held-out metrics beside the unigram's, and what the model fills in. summary: of the run folder."""
+    """Held-out metrics beside what frequencies and neighbours give, and what the model fills in. summary: of the run folder."""
     metrics, columns = summary.get("metrics", {}), ["", "loss", "accuracy", "and"]
-    probes = sorted(name.removesuffix("_loss") for name in metrics if name.startswith("probe/") and name.endswith("_loss"))
     rows = _rows_of_val({name.removeprefix("val/"): value for name, value in metrics.items() if name.startswith("val/")})
-    for name, key in {**{name: name for name in probes}, "unigram on the probe": "unigram"}.items():
+    for probe, values in probes_of(metrics).items():
+        rows.append([probe, _nats(values.get("loss")), _percent(values.get("accuracy")), _by_kind(values)])
+    for name, key in {"unigram": "unigram", "left and right neighbours": "neighbour"}.items():
         if metrics.get(f"{key}_loss") is not None:
-            rows.append([name, f"{metrics[f'{key}_loss']:.3f}", _percent(metrics.get(f"{key}_accuracy")), ""])
-    left = metrics.get("plateau_left_step")
-    plateau = [f"left the unigram plateau by step {left:,}" if left else "did not leave the unigram plateau"] if probes else []
+            rows.append([name, _nats(metrics[f"{key}_loss"]), _percent(metrics.get(f"{key}_accuracy")), ""])
     rate = [f"{summary['tokens_per_second']:,.0f} positions/s"] if summary.get("tokens_per_second") else []
-    table("Held-out text", columns, rows, "; ".join([*plateau, *rate]) or None)
+    table("Held-out text", columns, rows, "; ".join([*_plateau(metrics), *rate]) or None)
+    if metrics.get("left_plateau") is False and summary.get("steps") == summary.get("budget_steps"):
+        warn("this run did not leave the unigram plateau: what is measured on its encoder says little about the recipe")
     if samples:
         table("Fill-mask, held-out sentences", ["input", "gold", "top 5"], [[s.text, s.gold, " | ".join(s.answers)] for s in samples])
+
+
+def probes_of(metrics: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """probe/mlm_15 -> its values: loss, accuracy, masked_loss, ..."""
+    probes: dict[str, dict[str, Any]] = {}
+    for name, value in sorted(metrics.items()):
+        if name.startswith("probe/"):
+            probe, _, what = name.rpartition("_")
+            base, _, word = probe.rpartition("_")
+            probe, what = (base, f"{word}_{what}") if word in KIND_NAMES.values() else (probe, what)
+            probes.setdefault(probe, {})[what] = value
+    return probes
+
+
+def _by_kind(values: Mapping[str, Any]) -> str:
+    """masked 5.391, random 5.786, kept 2.784"""
+    return ", ".join(f"{word} {values[f'{word}_loss']:.3f}" for word in KIND_NAMES.values() if values.get(f"{word}_loss") is not None)
+
+
+def _plateau(metrics: Mapping[str, Any]) -> list[str]:
+    if metrics.get("left_plateau") is None:
+        return []
+    step = metrics.get("plateau_left_step")
+    return [f"left the unigram plateau by step {step:,}" if step else "DID NOT LEAVE the unigram plateau"]
 
 
 def _rows_of_val(metrics: Mapping[str, float]) -> list[list[str | None]]:
     """A row for the run's loss and, where it has several, one for each; what else was measured stands beside."""
     parts = [
-        name.removesuffix("_loss") for name in metrics if name.endswith("_loss") and f"{name.removesuffix('_loss')}_accuracy" in metrics
+        name.removesuffix("_loss")
+        for name in metrics
+        if name.endswith("_loss") and f"{name.removesuffix('_loss')}_accuracy" in metrics and not _is_of_kind(name)
     ]
-    accuracies = [name for name in metrics if name.endswith("_accuracy")]
+    accuracies = [name for name in metrics if name.endswith("_accuracy") and not _is_of_kind(name)]
     single = accuracies[0] if len(accuracies) == 1 and not parts else ""
     shown = {"loss", single, *(f"{part}_{kind}" for part in parts for kind in ("loss", "accuracy"))}
-    rest = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in metrics.items() if name not in shown and value is not None)
-    rows = [("val (the run's own task)", metrics.get("loss"), metrics.get(single), rest)]
+    rest = [
+        f"{name.replace('_', ' ')} {value:.4g}"
+        for name, value in metrics.items()
+        if name not in shown and value is not None and not _is_of_kind(name)
+    ]
+    rows = [("val (the run's own task)", metrics.get("loss"), metrics.get(single), ", ".join(rest))]
     rows += [(f"val {part}", metrics[f"{part}_loss"], metrics[f"{part}_accuracy"], "") for part in parts]
-    return [[name, f"{loss:.3f}", _percent(accuracy), others] for name, loss, accuracy, others in rows if loss is not None]
+    return [[name, _nats(loss), _percent(accuracy), others] for name, loss, accuracy, others in rows if loss is not None]
+
+
+def _is_of_kind(name: str) -> bool:
+    """Whether a metric is of the masked, the random or the kept targets alone."""
+    return any(f"_{word}_" in name for word in KIND_NAMES.values())
+
+
+def _nats(loss: float | None) -> str | None:
+    return None if loss is None else f"{loss:.3f}"
 
 
 def _percent(share: float | None) -> str | None:

@@ -1,9 +1,9 @@
 """Held-out loss under keys that never change, so that every run and every step is measured on the same masks: the objective's own recipe
-(val/...) and its probes, such as 15 % with 80/10/10 (probe/mlm_15_...), beside what token frequencies reach on the probe's targets."""
+(val/...) and its probes, such as 15 % with 80/10/10 (probe/mlm_15_...)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mlm_lab.corruption.draws import Draws
+from mlm_lab.corruption.replacement import KIND_NAMES, MASKED
 from mlm_lab.errors import require
 from mlm_lab.types import IGNORE_INDEX, Batch, ExampleKeys, Objective, ObjectiveModule
 
@@ -21,8 +22,11 @@ if TYPE_CHECKING:
 
 VALIDATION_SEED = 0
 """Seed of the held-out masks: not the run's."""
-PLATEAU_MARGIN = 0.1
-"""A model has left the unigram plateau when its probe loss is this far (nats) below the unigram's."""
+FURTHER_PROBES = 0.25
+"""Share of the rows on which probes after the first are measured: at 40 % they then have two thirds of the targets that the first has at
+15 % on all rows."""
+WATCHES = 5
+"""Looks at the plateau (`training.plateau`) for each validation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,29 +47,35 @@ class Validation:
     def interval(self, total_steps: int) -> int:
         return self.every_steps or max(1, -(-total_steps // 10))
 
+    def watch_interval(self, total_steps: int) -> int:
+        """Steps between looks at the plateau."""
+        return max(1, self.interval(total_steps) // WATCHES)
+
 
 class HeldOut:
     """The held-out batches of a run, made once.
 
     Attributes:
         batches: recipe -> its batches; "" is the objective's own recipe, else a probe's name.
+        probe: the first probe, which is measured on all rows; None where there is none.
+        trains_masks: whether some of the own recipe's targets are masked. If not, the model has never been asked what a mask token hides,
+            and probes have no figure for masked targets, nor one for all.
     """
 
     def __init__(self, objective: Objective, store: TokenStore, max_length: int, sequences: int, batch_size: int):
         """store: the validation split. batch_size: rows of a batch."""
         self.batches: dict[str, list[Batch]] = {}
-        for name, recipe in {"": objective, **objective.probes()}.items():
+        probes = objective.probes()
+        self.probe = next(iter(probes), None)
+        for name, recipe in {"": objective, **probes}.items():
             plan = recipe.plan(store, max_length, Draws(seed=VALIDATION_SEED, split="validation"))
-            rows = np.linspace(0, len(plan), min(sequences, len(plan)), endpoint=False).astype(np.int64)
+            wanted = sequences if name in ("", self.probe) else max(1, round(FURTHER_PROBES * sequences))
+            rows = np.linspace(0, len(plan), min(wanted, len(plan)), endpoint=False).astype(np.int64)
             parts = [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
             self.batches[name] = [
                 recipe.make_batch(store, plan, ExampleKeys(position=part, epoch=np.zeros_like(part), index=part)) for part in parts
             ]
-
-    @property
-    def probe(self) -> str | None:
-        """The first probe, beside which the unigram stands."""
-        return next((name for name in self.batches if name), None)
+        self.trains_masks = any((batch["label_kinds"] == MASKED).any() for batch in self.batches[""] if "label_kinds" in batch)
 
     def labels(self, name: str) -> np.ndarray:
         """(N,) int64: all targets of a recipe."""
@@ -87,48 +97,53 @@ def evaluate(
 
     reduce: sums a tensor over ranks. context: the run's precision.
     """
-    import torch
+    from mlm_lab.training.metrics import averages
 
-    from mlm_lab.training.metrics import LOSS_PREFIX, Meter, averages
-
-    was_training = module.training
-    module.eval()
     values: dict[str, float] = {}
-    with torch.no_grad(), context():
-        for name, batches in held_out.batches.items():
-            meter = Meter()
-            for batch in batches:
-                tensors = {key: torch.from_numpy(value[rank::world_size]).to(device) for key, value in batch.items()}
-                output = module(tensors)
-                for loss, count in module.target_counts(tensors).items():
-                    meter.add(f"{LOSS_PREFIX}{loss}", output.losses[loss], count)
-                meter.add_all(output.metrics)
-            values |= _named(name, averages(meter.fetch(reduce), module.loss_weights))
-    module.train(was_training)
+    for name, batches in held_out.batches.items():
+        fetched = measure(module, batches, device, rank=rank, world_size=world_size, reduce=reduce, context=context)
+        values |= _named(name, averages(fetched, module.loss_weights), held_out.trains_masks)
     return values
 
 
-def _named(probe: str, values: Mapping[str, float]) -> dict[str, float]:
+def measure(
+    module: ObjectiveModule,
+    batches: Iterable[Batch],
+    device: torch.device,
+    *,
+    rank: int,
+    world_size: int,
+    reduce: Callable[[torch.Tensor], torch.Tensor],
+    context: Callable[[], AbstractContextManager],
+) -> dict[str, tuple[float, float]]:
+    """Losses and metrics of a module over batches as (sum, count), as `metrics.Meter` fetches them; arguments as for `evaluate`."""
+    import torch
+
+    from mlm_lab.training.metrics import LOSS_PREFIX, Meter
+
+    was_training = module.training
+    module.eval()
+    meter = Meter()
+    with torch.no_grad(), context():
+        for batch in batches:
+            tensors = {key: torch.from_numpy(value[rank::world_size]).to(device) for key, value in batch.items()}
+            output = module(tensors)
+            for loss, count in module.target_counts(tensors).items():
+                meter.add(f"{LOSS_PREFIX}{loss}", output.losses[loss], count)
+            meter.add_all(output.metrics)
+    module.train(was_training)
+    return meter.fetch(reduce)
+
+
+def _named(probe: str, values: Mapping[str, float], trains_masks: bool) -> dict[str, float]:
     """val/loss, val/mlm_accuracy, ...; of a probe, whose name begins with what it measures, its own loss and accuracy and not those of
-    other losses: probe/mlm_15_loss, probe/mlm_15_accuracy."""
+    other losses: probe/mlm_15_loss, probe/mlm_15_accuracy, and those of its masked, random and kept targets: probe/mlm_15_masked_loss."""
     if not probe:
         return {f"val/{name}": value for name, value in values.items()}
     family = probe.split("_")[0]
     own = {"loss": values.get(f"{family}_loss", values["loss"]), "accuracy": values[f"{family}_accuracy"]}
-    return {f"probe/{probe}_{name}": value for name, value in own.items()}
-
-
-def unigram_baseline(train: TokenStore, labels: np.ndarray) -> dict[str, float]:
-    """What token frequencies alone reach on these targets: (count + 1) / (tokens + ordinary ids), and always the commonest token."""
-    vocabulary = train.vocabulary
-    counts = np.zeros(vocabulary.size, dtype=np.int64)
-    for start in range(0, len(train.tokens), 1 << 22):  # bincount widens to int64: a piece at a time
-        counts += np.bincount(train.tokens[start : start + (1 << 22)], minlength=vocabulary.size)
-    smoothed = np.zeros(vocabulary.size)
-    smoothed[vocabulary.ordinary_ids] = counts[vocabulary.ordinary_ids] + 1.0
-    smoothed[vocabulary.unk_id] = counts[vocabulary.unk_id] + 1.0  # may be a target: it stands for real text
-    log_probability = np.log(np.maximum(smoothed, 1e-300) / smoothed.sum())
-    return {
-        "unigram_loss": float(-log_probability[labels].mean()),
-        "unigram_accuracy": float((labels == smoothed.argmax()).mean()),
-    }
+    for word in KIND_NAMES.values():
+        parts = (f"{word}_loss", f"{word}_accuracy")
+        own |= {part: values[f"{family}_{part}"] for part in parts if f"{family}_{part}" in values}
+    unasked = set() if trains_masks else {"loss", "accuracy", f"{KIND_NAMES[MASKED]}_loss", f"{KIND_NAMES[MASKED]}_accuracy"}
+    return {f"probe/{probe}_{name}": value for name, value in own.items() if name not in unasked}

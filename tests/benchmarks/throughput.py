@@ -30,7 +30,8 @@ from mlm_lab.data.token_store import TokenStore
 from mlm_lab.training.callbacks import Checkpoints, Recorder
 from mlm_lab.training.course import Course
 from mlm_lab.training.module import Pretraining
-from mlm_lab.training.validation import HeldOut, unigram_baseline
+from mlm_lab.training.plateau import PlateauWatch
+from mlm_lab.training.validation import HeldOut
 from mlm_lab.types import Vocabulary
 
 VOCABULARY, STEPS, WARM_UP = 8192, 15, 3
@@ -90,7 +91,7 @@ def training_stage(config: RunConfig, stores: tuple[TokenStore, TokenStore]) -> 
     course, watch = Course(config, *stores), Stopwatch()
     held_out = HeldOut(config.objective, course.validation, config.max_length, config.validation.sequences, config.batch_size)
     with tempfile.TemporaryDirectory() as name:
-        recorder = Recorder(Path(name) / "metrics.csv", held_out, unigram_baseline(course.train, held_out.labels(held_out.probe)))
+        recorder = Recorder(Path(name) / "metrics.csv", held_out, PlateauWatch.over(held_out, course.train))
         callbacks = [recorder, Checkpoints(Path(name) / "checkpoints", recorder), watch]
         config.trainer.build(folder=Path(name), loggers=[], callbacks=callbacks).fit(Pretraining(course))
     return watch.marks

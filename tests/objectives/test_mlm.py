@@ -217,7 +217,8 @@ def test_rare_tokens_are_selected_more_often() -> None:
     assert found[1] < 0.9 * found[0]
 
 
-def test_trap_12_the_probe_is_the_same_for_every_arm() -> None:
+@pytest.mark.parametrize(("name", "ratio"), [("mlm_15", 0.15), ("mlm_40", 0.4)])
+def test_trap_12_the_probe_is_the_same_for_every_arm(name: str, ratio: float) -> None:
     store = many_documents(100, seed=3)
     arms = [
         mlm(),
@@ -226,14 +227,29 @@ def test_trap_12_the_probe_is_the_same_for_every_arm() -> None:
         mlm(mask_schedule="uniform", final_mask_ratio=1.0, predict_share=0.5, frequency_exponent=1.0, unit="collocation"),
         mlm(max_predictions=3, span_law="inverse", span_boundary_weight=1.0),
     ]
-    probes = [arm.probes()["mlm_15"] for arm in arms]
+    probes = [arm.probes()[name] for arm in arms]
     held_out = Draws(0, "validation")
     batches = [probe.make_batch(store, probe.plan(store, 64, held_out), keys_of(range(10))) for probe in probes]
     assert all(same(batches[0], other) for other in batches[1:])
     candidates = batches[0]["corpus_tokens"]
-    assert ((batches[0]["labels"] != IGNORE_INDEX).sum(axis=1) == np.rint(0.15 * candidates)).all()
+    assert ((batches[0]["labels"] != IGNORE_INDEX).sum(axis=1) == np.rint(ratio * candidates)).all()
     assert probes[0].replace_mix == (0.8, 0.1, 0.1)
-    assert mlm(cross_document_attention=True).probes()["mlm_15"].cross_document_attention
+    assert mlm(cross_document_attention=True).probes()[name].cross_document_attention
+
+
+def test_the_masks_of_the_probes_are_nested() -> None:
+    store, probes = many_documents(100, seed=3), mlm().probes()
+    first, second = (probe.make_batch(store, probe.plan(store, 64, DRAWS), keys_of(range(10))) for probe in probes.values())
+    places = [
+        {
+            (row, int(place)): int(kind)
+            for row in range(10)
+            for place, kind in zip(batch["label_positions"][row], batch["label_kinds"][row], strict=True)
+            if kind
+        }
+        for batch in (first, second)
+    ]
+    assert len(places[0]) < len(places[1]) and places[0].items() <= places[1].items()
 
 
 def test_trap_23_the_targets_of_a_step_are_those_of_its_parts() -> None:

@@ -87,16 +87,19 @@ def test_trap_18_a_token_has_its_own_uniform_for_each_epoch_and_seed():
 
 def test_the_probe_is_the_one_of_every_arm_and_its_columns_name_the_generator():
     objective = rtd(mask_ratio=0.25, unit="word")
-    assert objective.probes() == {"mlm_15_generator": MLM(**option("mlm")).probes()["mlm_15"]}
+    assert objective.probes() == {f"{name}_generator": probe for name, probe in MLM(**option("mlm")).probes().items()}
     torch.manual_seed(0)
     module = objective.build(encoder_config(max_positions=128), VOCABULARY)
     held_out = HeldOut(objective, many_documents(40), 128, sequences=6, batch_size=4)
     values = evaluate(module, held_out, torch.device("cpu"))
     assert held_out.probe == "mlm_15_generator"
     probe = {name for name in values if name.startswith("probe/")}
-    assert probe == {"probe/mlm_15_generator_loss", "probe/mlm_15_generator_accuracy"}
-    names = "loss generator_loss discriminator_loss generator_perplexity generator_accuracy replaced_share sampled_accuracy"
-    assert set(values) - probe == {f"val/{name}" for name in [*names.split(), "rtd_precision", "rtd_recall", "rtd_auc"]}
+    own = {f"{word}{what}" for word in ("", "masked_", "random_", "kept_") for what in ("loss", "accuracy")}
+    assert probe == {f"probe/mlm_{ratio}_generator_{name}" for ratio in (15, 40) for name in own}
+    names = ["loss", "discriminator_loss", "generator_perplexity", "replaced_share", "sampled_accuracy"]
+    names += ["rtd_precision", "rtd_recall", "rtd_auc"]
+    generator = {f"generator_{name}" for name in own if "random" not in name}
+    assert set(values) - probe == {f"val/{name}" for name in {*names, *generator}}, "ELECTRA's mix has no random tokens"
     assert values["val/loss"] == pytest.approx(values["val/generator_loss"] + 50 * values["val/discriminator_loss"])
     assert values["val/generator_perplexity"] == pytest.approx(np.exp(values["val/generator_loss"]))
     total = 0.0

@@ -86,11 +86,12 @@ def test_a_run_folder_is_complete(words, tmp_path, capsys):
     assert len(summary["weights_sha256"]) == 64
     assert set(summary["fingerprints"]) == {"corpus", "tokenizer", "store"}
     assert summary["seconds"] > 0 < summary["peak_memory_bytes"]
-    for name in ("val/loss", "probe/mlm_15_loss", "unigram_loss", "unigram_accuracy", "train/loss"):
+    for name in ("val/loss", "probe/mlm_15_loss", "probe/mlm_40_masked_loss", "unigram_loss", "neighbour_loss", "train/loss"):
         assert summary["metrics"][name] > 0
+    assert summary["metrics"]["left_plateau"] is False and summary["metrics"]["plateau_left_step"] is None
     assert {"weights.safetensors", "tokenizer.json", "metrics.csv", "summary.json", "checkpoints"} <= {p.name for p in tmp_path.iterdir()}
     shown = capsys.readouterr().out
-    for text in ("12 steps", "parameters", "FLOPs", "about", "unigram", "Fill-mask", "top 5", "[MASK]"):
+    for text in ("12 steps", "parameters", "FLOPs", "about", "DID NOT LEAVE", "neighbours", "kept", "Fill-mask", "top 5", "[MASK]"):
         assert text in shown, text
 
 

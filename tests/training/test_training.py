@@ -48,8 +48,8 @@ def test_a_short_run_learns_and_records(tmp_path):
     rows = rows_of(tmp_path)
     assert [row["step"] for row in rows] == [25, 50, 75, 100, 125, 150]
     assert rows[-1]["train/loss"] < rows[0]["train/loss"] - 1
-    assert rows[-1]["probe/mlm_15_loss"] < run.recorder.baseline["unigram_loss"] - 1
-    assert run.recorder.plateau_left_step in (50, 100)
+    assert rows[-1]["probe/mlm_15_loss"] < run.recorder.watch.baseline["unigram_loss"] - 1
+    assert run.recorder.plateau["left_plateau"] and run.recorder.plateau_left_step in range(30, 110, 10)
     assert rows[-1]["train/mask_share"] == pytest.approx(0.8, abs=0.08)
     assert rows[-1]["train/learning_rate"] < 1e-3 < rows[1]["train/learning_rate"]
     assert run.recorder.totals["corpus_tokens"] == pytest.approx(150 * run.module.course.tokens_per_step, rel=0.05)

@@ -1,4 +1,4 @@
-"""Held-out loss: the same masks always, each row once, and the unigram on the same targets."""
+"""Held-out loss: the same masks always, each row once, and split by what became of the targets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from mlm_lab.training.validation import HeldOut, evaluate, unigram_baseline
+from mlm_lab.training.validation import FURTHER_PROBES, HeldOut, evaluate
 from tests.training.tiny_run import make_config, make_course
 
 
@@ -53,7 +53,7 @@ def test_each_row_counts_once_for_any_number_of_ranks(course):
                     course.module, probe, torch.device("cpu"), rank=rank, world_size=world_size, reduce=lambda t, s=shares: s.append(t) or t
                 )
             for kind in (0, 1):  # val, probe
-                loss, count = sum(shares[kind::2])[0].tolist()
+                loss, count = sum(shares[kind::3])[0].tolist()
                 name = ("val/loss", "probe/mlm_15_loss")[kind]
                 assert loss / count == pytest.approx(whole[name], rel=1e-6)
                 assert count == len(probe.labels(("", "mlm_15")[kind]))
@@ -69,18 +69,38 @@ def test_rows_are_spread_over_the_split(course):
 
 def test_names(course):
     values = evaluate(course.module, held_out(course), torch.device("cpu"))
-    assert set(values) == {"val/loss", "val/mlm_accuracy", "val/mlm_perplexity", "probe/mlm_15_loss", "probe/mlm_15_accuracy"}
+    split = {f"{word}_{what}" for word in ("masked", "random", "kept") for what in ("loss", "accuracy")}
+    probes = {f"probe/{probe}_{name}" for probe in ("mlm_15", "mlm_40") for name in {"loss", "accuracy", *split}}
+    assert set(values) == {"val/loss", "val/mlm_accuracy", "val/mlm_perplexity", *(f"val/mlm_{name}" for name in split), *probes}
 
 
-def test_the_unigram(course):
-    """Against counting by hand; a token that the training text never has is possible, not infinite."""
-    tokens = course.train.tokens.tolist()
-    labels = np.array([7, 7, 59, 20])
-    counts = {token: tokens.count(token) + 1 for token in range(5, 60)}
-    counts[1] = tokens.count(1) + 1
-    total = sum(counts.values())
-    expected = -np.mean([np.log(counts[token] / total) for token in labels])
-    baseline = unigram_baseline(course.train, labels)
-    assert baseline["unigram_loss"] == pytest.approx(expected)
-    commonest = max(counts, key=counts.get)
-    assert baseline["unigram_accuracy"] == np.mean(labels == commonest)
+def test_masked_random_and_kept_targets_add_up_to_the_probe(course):
+    probe = held_out(course)
+    values = evaluate(course.module, probe, torch.device("cpu"))
+    for name in ("mlm_15", "mlm_40"):
+        kinds = np.concatenate([batch["label_kinds"].ravel() for batch in probe.batches[name]])
+        counts = {word: int((kinds == kind).sum()) for kind, word in ((1, "masked"), (2, "random"), (3, "kept"))}
+        assert sum(counts.values()) == len(probe.labels(name)) and min(counts.values()) > 0
+        for what in ("loss", "accuracy"):
+            total = sum(count * values[f"probe/{name}_{word}_{what}"] for word, count in counts.items())
+            assert total / len(kinds[kinds > 0]) == pytest.approx(values[f"probe/{name}_{what}"], rel=1e-6)
+
+
+def test_training_does_not_pay_for_the_split(course):
+    batch = {name: torch.from_numpy(array) for name, array in held_out(course).batches[""][0].items()}
+    assert set(course.module.train()(batch).metrics) == {"mlm_loss", "mlm_accuracy"}
+
+
+def test_further_probes_are_measured_on_fewer_rows(course):
+    rows = {name: sum(len(batch["labels"]) for batch in batches) for name, batches in held_out(course, 20).batches.items()}
+    assert rows == {"": 20, "mlm_15": 20, "mlm_40": 20 * FURTHER_PROBES}
+
+
+@pytest.mark.parametrize("mix", [[0, 0.2, 0.8], [0, 1, 0], [1, 0, 0]])
+def test_a_recipe_that_never_masks_has_no_figure_for_masks(mix):
+    course = make_course(make_config(f"objective.replace_mix={mix}"))
+    values = evaluate(course.module, held_out(course), torch.device("cpu"))
+    never = mix[0] == 0
+    assert ("probe/mlm_15_masked_loss" in values) != never and ("probe/mlm_40_accuracy" in values) != never
+    assert {"val/loss", "probe/mlm_15_random_loss", "probe/mlm_15_kept_accuracy", "probe/mlm_40_random_loss"} <= set(values)
+    assert ("val/mlm_masked_loss" in values) != never

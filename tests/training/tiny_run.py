@@ -77,13 +77,13 @@ def train(config: RunConfig, folder: Path, *callbacks: Any) -> Run:
     """Run the steps that are left of a config in a folder, in this process."""
     from mlm_lab.training.callbacks import Checkpoints, Recorder
     from mlm_lab.training.module import Pretraining
-    from mlm_lab.training.validation import HeldOut, unigram_baseline
+    from mlm_lab.training.plateau import PlateauWatch
+    from mlm_lab.training.validation import HeldOut
 
     course = make_course(config)
     held_out = HeldOut(config.objective, course.validation, config.max_length, config.validation.sequences, config.batch_size)
     folder.mkdir(parents=True, exist_ok=True)
-    baseline = unigram_baseline(course.train, held_out.labels(held_out.probe)) if held_out.probe else {}
-    recorder = Recorder(folder / "metrics.csv", held_out, baseline)
+    recorder = Recorder(folder / "metrics.csv", held_out, PlateauWatch.over(held_out, course.train))
     checkpoints = Checkpoints(folder / "checkpoints", recorder)
     module = Pretraining(course)
     trainer = config.trainer.build(folder=folder, loggers=[], callbacks=[recorder, checkpoints, *callbacks])
