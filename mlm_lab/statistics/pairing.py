@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mlm_lab.statistics.blocks import ROUNDING
+
 FEWEST_SEEDS = 3
 """Two points always lie on a line."""
 
@@ -27,5 +29,8 @@ def pairing(arm: Mapping[int, float], baseline: Mapping[int, float]) -> Pairing:
     ours, theirs = zip(*pairs, strict=True)
     variances = statistics.variance(ours), statistics.variance(theirs)
     paired = statistics.variance([a - b for a, b in pairs])
-    correlation = statistics.correlation(ours, theirs) if min(variances) > 0 else None
-    return Pairing(correlation=correlation, gain=sum(variances) / paired if paired > 0 else None)
+    none = (ROUNDING * max(map(abs, (*ours, *theirs)))) ** 2
+    return Pairing(
+        correlation=statistics.correlation(ours, theirs) if min(variances) > none else None,
+        gain=sum(variances) / paired if paired > none else None,
+    )

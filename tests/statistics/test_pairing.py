@@ -34,3 +34,4 @@ def test_what_cannot_be_told():
     assert pairing(arm([1, 2]), arm([2, 3])) == Pairing(correlation=None, gain=None)  # two seeds
     assert pairing(arm([1, 1, 1]), arm([2, 3, 4])) == Pairing(correlation=None, gain=pytest.approx(1))
     assert pairing(arm([1, 2, 3]), arm([2, 3, 4])) == Pairing(correlation=pytest.approx(1), gain=None)  # no spread left
+    assert pairing(arm([0.1, 0.2, 0.7]), arm([0.1 + 0.2, 0.2 + 0.2, 0.7 + 0.2])).gain is None  # none but that of floats

@@ -16,7 +16,8 @@ from mlm_lab.statistics.power import attainable, detectable_difference, detectab
 def test_the_power_of_a_paired_t_test_as_statsmodels_has_it():
     power = pytest.importorskip("statsmodels.stats.power")
     for seeds in (3, 5, 10):
-        assert power.TTestPower().power(detectable_distance(seeds - 1, 0.05) / seeds**0.5, seeds, 0.05) == pytest.approx(0.8, abs=1e-6)
+        of_difference = detectable_difference(1.0, seeds) / 2**0.5  # in deviations of a difference of two runs
+        assert power.TTestPower().power(of_difference, seeds, 0.05) == pytest.approx(0.8, abs=1e-6)
 
 
 @given(st.integers(1, 2000), st.floats(0, 30), st.sampled_from([0.05, 0.0125, 0.001]))

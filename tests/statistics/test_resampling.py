@@ -67,7 +67,6 @@ def test_other_examples_are_refused():
 
 
 def test_a_metric_that_is_undefined_with_a_seed_is_said():
-    ours, theirs = answers(10, 50, 0.1)
     moments = {s: np.tile([1.0, 2.0, 3.0, 4.0, 9.0, 6.0], (50, 1)) for s in range(10)}
     with pytest.raises(ValueError, match="undefined with seed 0"):
         resample_seeds_and_examples(moments, moments, pearson, np.random.default_rng(0))
