@@ -126,8 +126,11 @@ RUN_KEYS = ("objective", "model", "optim", "schedule", "budget", "validation", "
 TRAINER_KEYS = ("compile",)
 """What of the trainer decides the result, besides the resolved precision. Devices, strategy, micro-batches and workers only change how the
 sums are rounded; they are recorded, not hashed."""
-EVALUATION_LEFT_OUT = ("tasks", "seeds", "floor", "data_dir", "files")
-"""What of the evaluation names cells or places and does not change what is in a cell."""
+EVALUATION_LEFT_OUT = (
+    *("tasks", "seeds", "floor", "data_dir", "files", "protocol", "grid", "floor_learning_rate", "start_from", "checkpoints"),
+    *("submission", "overlap", "jobs"),
+)
+"""What of the evaluation names cells or places, or chooses among cells, and does not change what is in one."""
 
 
 def to_dict(config: object) -> Any:
@@ -185,8 +188,9 @@ def _by_content(part: Any) -> dict:
     return {"_target_": values["_target_"], "fingerprint": part.fingerprint()} if hasattr(part, "fingerprint") else values
 
 
-def evaluation_key(run_hash: str, config: RunConfig, task: str, seed: int) -> str:
-    """64 hexadecimal digits of what determines a cell: the run (its config_hash), the task, the protocol, the fine-tuning seed.
+def evaluation_key(origin: str, config: RunConfig, task: str, seed: int, **more: object) -> str:
+    """64 hexadecimal digits of what determines a cell: where its weights come from (of a run's last: its config_hash), the task, how
+    `evaluation` measures it, the fine-tuning seed; and what is given beside that by name.
 
     seeds.finetune, the first of the seeds, only counts where it draws the examples (train_limit): the cell's own seed is what it is.
     """
@@ -194,13 +198,15 @@ def evaluation_key(run_hash: str, config: RunConfig, task: str, seed: int) -> st
     protocol = {name: value for name, value in values["evaluation"].items() if name not in EVALUATION_LEFT_OUT}
     own_file = values["evaluation"].get("files", {}).get(task)
     drawn_with = None if config.evaluation.train_limit is None else config.seeds.finetune
-    return _digest([run_hash, config.evaluation.code_version, values["task"][task], protocol, own_file, drawn_with, seed])
+    return _digest([origin, config.evaluation.code_version, values["task"][task], protocol, own_file, drawn_with, seed, more])
 
 
 def evaluations_asked(run_hash: str, config: RunConfig) -> dict[str, str]:
     """task -> the hash of all its cells that the config asks for, so that a run whose evaluation is finished can be told by its summary."""
     values = to_dict(config)
-    settings = {name: value for name, value in values["evaluation"].items() if name not in ("tasks", "data_dir", "files")}
+    settings = {
+        name: value for name, value in values["evaluation"].items() if name not in ("tasks", "data_dir", "files", "overlap", "jobs")
+    }
     about = [run_hash, config.evaluation.code_version, settings, config.seeds.finetune]
     return {name: _digest([*about, task, values["evaluation"].get("files", {}).get(name)]) for name, task in values["task"].items()}
 

@@ -15,7 +15,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -31,6 +30,7 @@ from mlm_lab.data.build_once import build_once
 from mlm_lab.data.documents import RawDocument, split_document
 from mlm_lab.data.token_store import ARRAYS, MANIFEST, SPLITS, FileRecord, Manifest, token_dtype, vocabulary_to_dict
 from mlm_lab.errors import UserError
+from mlm_lab.processes import end_with
 from mlm_lab.provenance import available_cpus
 from mlm_lab.tokenizers.loading import LoadedTokenizer
 
@@ -261,17 +261,10 @@ def _start_worker(tokenizer: LoadedTokenizer, parent: int | None) -> None:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the library's threads do not survive the fork: a worker would wait for them
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process ends its workers
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+        threading.Thread(target=end_with, args=(parent,), daemon=True).start()
 
 
 _worker_tokenizer: LoadedTokenizer
-
-
-def _end_with(parent: int) -> None:
-    """A worker that outlives a killed main process would wait for ever, and hold its lock, which forked processes share."""
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os._exit(1)
 
 
 def _work(chunk: list[RawDocument]) -> tuple[int, dict[str, EncodedChunk]]:

@@ -1,9 +1,11 @@
-"""Cells: one measurement for each task, seed and start (pretrained or floor), run once and kept.
+"""Cells: one measurement for each task, start, seed and setting, run once and kept.
 
-    evaluation/TASK/seed_N-KEY/pretrained/  result.json         status, metrics, what was cut, seconds
-                               floor/       predictions.jsonl   one line for each evaluated example, in the order of its part
+    RUN_FOLDER/evaluation/TASK/seed_N-KEY/pretrained/  result.json         status, metrics, what was cut, seconds
+    OUTPUT_DIR/floors/TASK/init_N-KEY/                 predictions.jsonl   one line for each evaluated example, in the order of its part
+                                                       unlabelled.json     part -> predictions of what has no labels, where it was asked for
+                                                       encoder.safetensors the fine-tuned encoder, where another task starts from it
 
-result.json is written last, so a cell that was interrupted is run again; so is a failed one.
+result.json is written last, so a cell that was interrupted is run again; so is a failed one, and one that lacks what is asked for now.
 """
 
 from __future__ import annotations
@@ -11,16 +13,82 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mlm_lab.evaluation.measures.measure import Failed, Measure, Subject
-from mlm_lab.evaluation.task import TaskData
+from mlm_lab.evaluation.measures.measure import Failed, Measure, Outcome, Subject
+from mlm_lab.evaluation.protocol import Setting
+from mlm_lab.evaluation.task import FLOOR, TaskData
 
-RESULT, PREDICTIONS = "result.json", "predictions.jsonl"
+if TYPE_CHECKING:
+    from torch import nn
+
+RESULT, PREDICTIONS, UNLABELLED, ENCODER = "result.json", "predictions.jsonl", "unlabelled.json", "encoder.safetensors"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell, done or not: what is measured, and where it is kept."""
+
+    task: str
+    start: str
+    """Where the weights come from: one of `task.STARTS`."""
+    seed: int
+    """Of fine-tuning; of the initial weights too, where start is the floor."""
+    setting: Setting
+    folder: Path
+    fingerprint: str
+    """Digest of the examples."""
+    carved: bool = False
+    """Whether it learns a part of train and is scored on the rest, to choose a setting."""
+    step: int | None = None
+    """Which of the run's weights; None: the last."""
+    before: Path | None = None
+    """The folder of the cell whose encoder it starts from."""
+    keeps_encoder: bool = False
+    """Whether others start from its encoder."""
+    unlabelled: str = ""
+    """Digest of the parts without labels that it predicts."""
+
+    def __str__(self) -> str:
+        """Task, start, seed and what else tells it from its neighbours."""
+        parts = [self.task, *([f"step {self.step:,}"] if self.step is not None else [])]
+        parts.append("random start" if self.start == FLOOR else self.start)
+        parts += [f"{name.replace('_', ' ')} {value:g}" for name, value in self.setting] + ["on a part of train"] * self.carved
+        return ", ".join([*parts, f"seed {self.seed}"])
+
+    def read(self) -> dict | None:
+        """Its record, or None where it has to be run: missing, failed, of other examples, or without what is asked for."""
+        try:
+            record = json.loads((self.folder / RESULT).read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return None
+        same = record.get("status") == "finished" and record.get("examples_fingerprint") == self.fingerprint
+        same = same and (not self.unlabelled or record.get("unlabelled_fingerprint") == self.unlabelled)
+        return record if same and (not self.keeps_encoder or (self.folder / ENCODER).exists()) else None
+
+    def read_unlabelled(self) -> dict[str, list]:
+        """Part -> its predictions; {} where the cell has none."""
+        file = self.folder / UNLABELLED
+        return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold what runs share, the floors, while it is measured; others wait for it. A run's own cells are under the run's claim."""
+        if self.start != FLOOR:
+            yield
+            return
+        from filelock import FileLock
+
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(self.folder.with_name(f".{self.folder.name}.lock")):
+            yield
 
 
 def limit_examples(examples: Sequence, limit: int | None, seed: int) -> Sequence:
@@ -32,10 +100,15 @@ def limit_examples(examples: Sequence, limit: int | None, seed: int) -> Sequence
 
 
 def fingerprint_of(data: TaskData) -> str:
-    """Digest of all examples: a cell whose files have changed since is run again."""
+    """Digest of all labelled examples: a cell whose files have changed since is run again."""
+    return digest_parts(data.label_names, {"train": data.train, **data.parts})
+
+
+def digest_parts(label_names: Sequence[str], parts: dict[str, Sequence]) -> str:
+    """Digest of the examples of these parts, in their order."""
     digest = blake2b(digest_size=16)
-    for name, examples in (("train", data.train), *data.parts.items()):
-        digest.update(f"{name} {data.label_names}".encode())
+    for name, examples in parts.items():
+        digest.update(f"{name} {label_names}".encode())
         document = ()
         for example in examples:
             values = example._asdict()
@@ -45,43 +118,49 @@ def fingerprint_of(data: TaskData) -> str:
     return digest.hexdigest()
 
 
-def read_cell(folder: Path, fingerprint: str) -> dict | None:
-    """A finished cell's record, or None where it has to be run: missing, failed, or of other examples."""
-    try:
-        record = json.loads((folder / RESULT).read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return None
-    return record if record.get("status") == "finished" and record.get("examples_fingerprint") == fingerprint else None
-
-
-def run_cell(folder: Path, measure: Measure, subject: Subject, seed: int, fingerprint: str) -> dict:
-    """Measure, and write the cell's folder. A run without a number, or one that does not fit in memory, is recorded as failed.
-
-    fingerprint: digest of the examples.
-    """
+def run_cell(cell: Cell, measure: Measure, subject: Subject) -> dict:
+    """Measure, and write the cell's folder. A run without a number, or one that does not fit in memory, is recorded as failed."""
     import torch
 
     started = time.monotonic()
-    record = {"status": "finished", "seed": seed, **measure.settings(subject), "examples_fingerprint": fingerprint}
-    predictions = []
+    record = {"status": "finished", "seed": cell.seed, **measure.settings(subject), "examples_fingerprint": cell.fingerprint}
+    outcome = Outcome({}, [])
     try:
-        outcome = measure(subject, seed)
+        outcome = measure(subject, cell.seed)
     except (Failed, torch.OutOfMemoryError) as error:
         record |= {"status": "failed", "reason": str(error)}
     else:
         record |= {"metrics": outcome.metrics, "collapsed": outcome.collapsed, **outcome.facts}
-        predictions = outcome.predictions
+        record |= {"unlabelled_fingerprint": cell.unlabelled} if cell.unlabelled else {}
     record["seconds"] = round(time.monotonic() - started, 3)
-    _write(folder, record, predictions)
+    _write(cell, record, outcome)
     return record
 
 
-def _write(folder: Path, record: dict, predictions: Sequence[dict]) -> None:
+def fail_cell(cell: Cell, reason: str) -> dict:
+    """Record that a cell cannot be run."""
+    record = {"status": "failed", "seed": cell.seed, "examples_fingerprint": cell.fingerprint, "reason": reason, "seconds": 0.0}
+    _write(cell, record, Outcome({}, []))
+    return record
+
+
+def _write(cell: Cell, record: dict, outcome: Outcome) -> None:
+    folder = cell.folder
     folder.mkdir(parents=True, exist_ok=True)
     (folder / RESULT).unlink(missing_ok=True)
     with (folder / PREDICTIONS).open("w", encoding="utf-8") as file:
-        for line in predictions:
+        for line in outcome.predictions:
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
+    if cell.unlabelled:
+        (folder / UNLABELLED).write_text(json.dumps(outcome.unlabelled), encoding="utf-8")
+    if cell.keeps_encoder and outcome.encoder is not None:
+        _save_encoder(outcome.encoder, folder)
     temporary = folder / f"{RESULT}.tmp"
     temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     os.replace(temporary, folder / RESULT)
+
+
+def _save_encoder(encoder: nn.Module, folder: Path) -> None:
+    from safetensors.torch import save_model
+
+    save_model(encoder, str(folder / ENCODER))

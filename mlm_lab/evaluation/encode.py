@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mlm_lab.evaluation.encoded_once import kept
 from mlm_lab.evaluation.task import SequenceExample, TaggedExample, TaskData
 from mlm_lab.types import IGNORE_INDEX, Batch
 
@@ -81,10 +82,11 @@ class EncodedPart:
 
 
 def encode(data: TaskData, examples: Sequence, tokenizer: LoadedTokenizer, max_length: int) -> EncodedPart:
-    """Encode one part of a task. max_length: tokens of an example, special tokens included."""
+    """Encode one part of a task, or take it from the cache (encoded_once). max_length: tokens of an example, special tokens included."""
     if data.kind == "tagging":
-        return encode_words(examples, data.label_names, tokenizer, max_length)
-    return encode_texts(examples, tokenizer, max_length)
+        labels = list(data.label_names)
+        return kept(lambda: encode_words(examples, labels, tokenizer, max_length), examples, tokenizer.fingerprint, max_length, labels)
+    return kept(lambda: encode_texts(examples, tokenizer, max_length), examples, tokenizer.fingerprint, max_length)
 
 
 def encode_texts(examples: Sequence[SequenceExample], tokenizer: LoadedTokenizer, max_length: int) -> EncodedPart:

@@ -32,6 +32,7 @@ AVERAGES: dict[str, Columns] = {
         ("wnli/accuracy",),
     ),
 }
+TASKS = frozenset(score.partition("/")[0] for columns in AVERAGES.values() for column in columns for score in column)
 
 
 def nine_columns(scores: Mapping[str, float]) -> float:

@@ -9,6 +9,8 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
+from mlm_lab.evaluation.protocol import PROTOCOLS
+
 Cells = Mapping[int, dict]
 """seed -> a cell's record: status, metrics, collapsed, ..."""
 
@@ -29,15 +31,18 @@ def describe(values: Sequence[float | None]) -> dict:
     }
 
 
-def summarise(pretrained: Cells, floor: Cells, baselines: Mapping[str, Mapping[str, float]]) -> dict[str, dict]:
-    """metric -> the numbers of all seeds, with the floor's and the difference (seed by seed) beside them, for one task."""
+def summarise(pretrained: Cells, floor: Cells, baselines: Mapping[str, Mapping[str, float]], protocol: str) -> dict[str, dict]:
+    """metric -> the numbers of all seeds, with the floor's and the difference of the means beside them, for one task.
+
+    protocol: how the setting was found, which is said beside every number.
+    """
     names = next((list(cell["metrics"]) for cell in (*pretrained.values(), *floor.values()) if cell["status"] == "finished"), [NO_METRIC])
     result = {}
     for name in names:
-        entry = _of_start(pretrained, name)
+        entry = {**_of_start(pretrained, name), "protocol": protocol}
         if floor:
             entry["floor"] = _of_start(floor, name)
-            entry["difference"] = describe(_differences(pretrained, floor, name))
+            entry["above_floor"] = _difference(entry["mean"], entry["floor"]["mean"])
         if any(name in values for values in baselines.values()):
             entry["baselines"] = {method: values[name] for method, values in baselines.items() if name in values}
         result[name] = entry
@@ -54,21 +59,20 @@ def _of_start(cells: Cells, name: str) -> dict:
     }
 
 
-def _differences(pretrained: Cells, floor: Cells, name: str) -> list[float | None]:
-    """Pretrained minus floor with the same seed (the same head, the same order of examples)."""
-    differences = []
-    for seed, cell in pretrained.items():
-        if cell["status"] == "finished" and floor.get(seed, {}).get("status") == "finished":
-            ours, theirs = cell["metrics"][name], floor[seed]["metrics"][name]
-            differences.append(None if ours is None or theirs is None else ours - theirs)
-    return differences
+def _difference(ours: float | None, theirs: float | None) -> float | None:
+    return None if ours is None or theirs is None else ours - theirs
 
 
-COLUMNS = ("task", "metric", "n", "pretrained", "median", "random start", "difference", "baseline")
-NOTE = (
-    "mean ± standard deviation over fine-tuning seeds of one pretraining run: how another pretraining run comes out, it does not say.\n"
-    "difference: pretrained minus random start, seed by seed. All on dev; test/ is shown beside it."
-)
+COLUMNS = ("task", "metric", "n", "pretrained", "median", "random start", "above it", "baseline")
+
+
+def note(protocol: str) -> str:
+    """How the table is to be read."""
+    return (
+        "mean ± standard deviation over fine-tuning seeds of one pretraining run: how another pretraining run comes out, it does not say.\n"
+        "random start: over three initialisations. All on dev; test/ is shown beside it.\n"
+        f"protocol {protocol}: {PROTOCOLS[protocol]}"
+    )
 
 
 def table_rows(evaluation: Mapping[str, Mapping[str, dict]]) -> list[list[str]]:
@@ -76,7 +80,7 @@ def table_rows(evaluation: Mapping[str, Mapping[str, dict]]) -> list[list[str]]:
     rows = []
     for task, metrics in evaluation.items():
         for name, entry in metrics.items():
-            floor, difference = entry.get("floor"), entry.get("difference")
+            floor = entry.get("floor")
             baselines = "  ".join(f"{method} {value:.3f}" for method, value in entry.get("baselines", {}).items())
             rows.append(
                 [
@@ -86,7 +90,7 @@ def table_rows(evaluation: Mapping[str, Mapping[str, dict]]) -> list[list[str]]:
                     _spread(entry),
                     _number(entry["median"]),
                     _spread(floor) if floor else "-",
-                    _spread(difference, sign="+") if difference else "-",
+                    _number(entry.get("above_floor"), sign="+"),
                     baselines or "-",
                 ]
             )
@@ -114,11 +118,11 @@ def _count(entry: Mapping) -> str:
     return f"{entry['n']}" + (f" ({', '.join(marks)})" if marks else "")
 
 
-def _spread(entry: Mapping, sign: str = "") -> str:
+def _spread(entry: Mapping) -> str:
     if entry["mean"] is None:
         return "undefined" if entry["n"] else "-"
-    return f"{entry['mean']:{sign}.3f}" + ("" if entry["std"] is None else f" ± {entry['std']:.3f}")
+    return f"{entry['mean']:.3f}" + ("" if entry["std"] is None else f" ± {entry['std']:.3f}")
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None or not math.isfinite(value) else f"{value:.3f}"
+def _number(value: float | None, sign: str = "") -> str:
+    return "-" if value is None or not math.isfinite(value) else f"{value:{sign}.3f}"

@@ -3,6 +3,7 @@
     conf/task/<name>.yaml -> Task.check(evaluation)              cheap, before anything is prepared
                              Task.load(evaluation, cache_dir)    -> TaskData: train, dev, further parts
                              Task.starts, Task.seeds(...)        the cells: one for each of both
+                             Task.settings(...)                  what there is to choose among, before they are measured
                              Task.measure(...)                   -> Measure: what is done in a cell (fine-tuning, a probe, scoring)
                              Task.metrics, Task.baselines(data)  what is reported, and beside what
 
@@ -11,7 +12,7 @@ A task is added by a subclass in evaluation/tasks/ and a YAML file; nothing else
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -20,6 +21,7 @@ from mlm_lab.errors import require
 
 if TYPE_CHECKING:
     from mlm_lab.evaluation.measures.measure import Measure
+    from mlm_lab.evaluation.protocol import Setting
     from mlm_lab.evaluation.settings import Evaluation
     from mlm_lab.tokenizers.loading import LoadedTokenizer
 
@@ -63,6 +65,8 @@ class TaskData:
     """What the task's metrics are reported on."""
     extra: dict[str, Sequence] = field(default_factory=dict)
     """Further evaluated parts by name (MNLI "mismatched", NER "test"): reported as "<part>/<metric>", never mixed with dev."""
+    unlabelled: dict[str, Sequence] = field(default_factory=dict)
+    """Parts that are predicted and not scored, by name: test sets whose labels a server keeps. Their labels say nothing."""
     notes: tuple[str, ...] = ()
     """What a person should know about these examples (a dev part that was cut, examples that were skipped)."""
 
@@ -102,6 +106,15 @@ class Task:
         """The seeds of its cells; `first` is seeds.finetune. A measure in which nothing is drawn needs one, and always the same."""
         return range(first, first + evaluation.seeds)
 
+    def settings(self, evaluation: Evaluation, width: int, start: str) -> list[Setting]:
+        """What to choose among, one where there is nothing to choose. width: of the encoder."""
+        return [()]
+
+    @property
+    def reads_heads(self) -> bool:
+        """Whether its measure uses more of the model than the encoder: floors are then shared by runs with the same heads only."""
+        return False
+
     def check(self, evaluation: Evaluation) -> None:
         """Refuse, before anything is prepared, what cannot be loaded later. Cheap: looks at files, does not read them.
 
@@ -123,6 +136,10 @@ class Task:
         max_length: tokens of an example, special tokens included.
         """
         raise NotImplementedError
+
+    def submission(self, data: TaskData, answers: Mapping[str, Sequence]) -> dict[str, str]:
+        """Files for the server that keeps the labels of `data.unlabelled`: name -> text. answers: part -> its predictions."""
+        return {}
 
     def baselines(self, data: TaskData) -> dict[str, dict[str, float]]:
         """Simple methods to stand beside the encoder on dev: name -> {metric: value}."""
@@ -150,6 +167,15 @@ class FineTunedTask(Task):
             ("batch_size", self.batch_size, self.batch_size is None or self.batch_size > 0, "null or at least 1"),
             *super().checks(),
         )
+
+    def settings(self, evaluation: Evaluation, width: int, start: str) -> list[Setting]:
+        own = [name for name in ("learning_rate", "batch_size", "epochs") if getattr(self, name) is not None]
+        own += ["epochs"] if self.steps is not None else []
+        peak_rate, fixed = self.learning_rate or evaluation.peak_rate(width), evaluation.protocol == "fixed"
+        if start == FLOOR:
+            rates = (peak_rate,) if fixed or "learning_rate" in own else evaluation.grid.rates(peak_rate)
+            return [(("floor_learning_rate", rate),) for rate in evaluation.floor_learning_rate or rates]
+        return [()] if fixed else evaluation.grid.settings(peak_rate, own)
 
     @property
     def feature_based(self) -> bool:

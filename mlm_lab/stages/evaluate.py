@@ -1,51 +1,67 @@
 """The evaluate stage: what the pretrained encoder is worth on labelled tasks, beside the same encoder from random weights.
 
     weights of the run ──┐
-    random weights ──────┴─> for each task and seed: what the task does with a model (the cells that are missing) -> summary.json, table
+    random weights ──────┴─> for each task, setting and seed: what the task does with a model (the cells that are missing)
+                             ──> summary.json, the table, files for a test server
 
 On the first process only; fine-tuning fits on one device.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlm_lab import console
+from mlm_lab.data.documents import TRAIN
+from mlm_lab.data.token_store import MANIFEST, TokenStore
 from mlm_lab.errors import UserError
-from mlm_lab.evaluation import summary
-from mlm_lab.evaluation.cells import fingerprint_of, limit_examples, read_cell, run_cell
-from mlm_lab.evaluation.measures.measure import Subject
+from mlm_lab.evaluation import glue_averages, summary
+from mlm_lab.evaluation.bench import Bench, row_length
+from mlm_lab.evaluation.cells import limit_examples
+from mlm_lab.evaluation.floors import Origins
+from mlm_lab.evaluation.plans import Measured, PlanName, Plans, describe_choice
+from mlm_lab.evaluation.schedule import run_plans
 from mlm_lab.evaluation.task import FLOOR, PRETRAINED
-from mlm_lab.evaluation.tasks import glue
 from mlm_lab.ranks import is_main_process
-from mlm_lab.run_config import config_hash, evaluation_key
+from mlm_lab.run_config import config_hash
+from mlm_lab.run_folder import RunFolder
+from mlm_lab.stages.prepare import store_folder
 from mlm_lab.training.allocator import keep_large_blocks
 
 if TYPE_CHECKING:
-    from lightning.fabric import Fabric
-
-    from mlm_lab.evaluation.measures.measure import Measure
-    from mlm_lab.evaluation.task import Task
+    from mlm_lab.evaluation.task import TaskData
     from mlm_lab.run_config import RunConfig
-    from mlm_lab.run_folder import RunFolder
-    from mlm_lab.tokenizers.loading import LoadedTokenizer
-    from mlm_lab.types import ObjectiveModule
+
+SUBMISSION = "submission"
 
 
 def check(config: RunConfig) -> None:
     """Refuse, before anything is prepared, what would stop the stage later.
 
     Raises:
-        UserError: a task's files are missing, rows are longer than the encoder can read, `pretrained` is no run folder.
+        UserError: a task's files are missing, rows are longer than the encoder can read, `pretrained` is no run folder, a task is to start
+            from one that is not evaluated.
     """
-    source = source_of(config)
+    source, evaluation = source_of(config), config.evaluation
     for task in config.tasks.values():
-        task.check(config.evaluation)
+        task.check(evaluation)
         source.model.check_length(row_length(task, config, source), f"max_length of {task.name} (evaluation.max_length)")
+    for name, before in evaluation.start_from.items():
+        if name in config.tasks and (before not in config.tasks or before in evaluation.start_from):
+            raise UserError(
+                f"task {name} cannot start from the encoder of {before}",
+                given=f"evaluation.start_from.{name}={before}, evaluation.tasks=[{','.join(config.tasks)}]",
+                allowed="a task of evaluation.tasks that starts from no other",
+            )
+    if evaluation.checkpoints != "none" and "pretrain" in config.stages and not config.checkpoint.keep_weights_at:
+        raise UserError(
+            "there will be no earlier weights to evaluate",
+            given=f"evaluation.checkpoints={evaluation.checkpoints}, checkpoint.keep_weights_at=[]",
+            fix="checkpoint.keep_weights_at=[0.1,0.5] keeps them after these shares of the steps",
+        )
 
 
 def source_of(config: RunConfig) -> RunConfig:
@@ -59,114 +75,131 @@ def source_of(config: RunConfig) -> RunConfig:
     return load(Path(config.pretrained).expanduser())
 
 
-def row_length(task: Task, config: RunConfig, source: RunConfig) -> int:
-    """Tokens of a task's examples: its own choice, that of `evaluation`, that of pretraining."""
-    return task.max_length or config.evaluation.max_length or source.max_length
-
-
 def run(config: RunConfig, folder: RunFolder) -> None:
     """Run the missing cells of every task, record them in summary.json and show the table.
 
     Raises:
-        UserError: the run has no weights, a task's files cannot be read.
+        UserError: the run has no weights, a task's files cannot be read, weights of a step are asked for that were not kept.
     """
     if not config.tasks or not is_main_process():
         return
     console.heading("Evaluation")
     keep_large_blocks()
-    cells = Cells(config, folder)
-    results = {}
-    for task in config.tasks.values():
-        results[task.name] = cells.run_task(task)
-        folder.update_summary(evaluation={task.name: results[task.name]})
-    if (average := glue.average(results)) is not None:
-        results["glue"] = {glue.AVERAGE_NAME: average}
-        folder.update_summary(evaluation={"glue": results["glue"]})
-    show(results)
+    source = source_of(config)
+    weights = folder.path if source is config else Path(config.pretrained).expanduser()
+    data = {name: load_examples(config, name) for name in config.tasks}
+    bench = Bench(config, source, weights, data)
+    plans = Plans(config, folder.path, config_hash(config), source.model.hidden_size, data, Origins(bench, folder))
+    report_overlap(config, folder, RunFolder(weights), plans.fingerprints, data)
+    steps = steps_asked(config, weights)
+    measured = run_plans(plans.all(steps), plans.before, bench)
+    results = record(config, folder, measured, data)
+    for step in steps:
+        record_step(config, folder, measured, step)
+    if config.evaluation.submission:
+        write_submission(config, folder, measured, data)
+    show(results, config.evaluation.protocol)
 
 
-class Cells:
-    """The cells of one run. Weights, tokenizer and device are made when the first missing cell asks for them."""
-
-    def __init__(self, config: RunConfig, folder: RunFolder):
-        self.config, self.folder, self.source = config, folder, source_of(config)
-        self.run_hash = config_hash(config)
-        self.weights = folder.path if self.source is config else Path(config.pretrained).expanduser()
-        self._modules: dict[str, ObjectiveModule] = {}
-        self._tokenizer: LoadedTokenizer | None = None
-        self._fabric: Fabric | None = None
-
-    def run_task(self, task: Task) -> dict[str, dict]:
-        """metric -> the numbers of all seeds."""
-        evaluation, first_seed = self.config.evaluation, self.config.seeds.finetune
-        seeds = task.seeds(evaluation, first_seed)
-        starts = [start for start in task.starts if evaluation.floor or start != FLOOR]
-        places = {(start, seed): self._place(task, seed) / start for start in starts for seed in seeds}
-        data = task.load(evaluation, self.config.cache_dir)
-        data = replace(data, train=limit_examples(data.train, evaluation.train_limit, first_seed))  # for the baselines too
-        for note in data.notes:
-            console.say(f"{task.name}: {note}")
-        fingerprint = fingerprint_of(data)
-        records = {cell: read_cell(place, fingerprint) for cell, place in places.items()}
-        if None in records.values():
-            measure = task.measure(data, evaluation, self.tokenizer, row_length(task, self.config, self.source))
-            for (start, seed), place in places.items():
-                if records[start, seed] is None:
-                    records[start, seed] = self._run(task, measure, start, seed, place, fingerprint)
-        for line in dict.fromkeys(note for record in records.values() for note in record.get("notes", [])):
-            console.say(f"{task.name}: {line}")
-        by_start = {start: {seed: records[start, seed] for seed in seeds} for start in starts}
-        return summary.summarise(by_start[PRETRAINED], by_start.get(FLOOR, {}), task.baselines(data))
-
-    def _place(self, task: Task, seed: int) -> Path:
-        return self.folder.evaluation_folder(task.name, seed, evaluation_key(self.run_hash, self.config, task.name, seed))
-
-    def _run(self, task: Task, measure: Measure, start: str, seed: int, place: Path, fingerprint: str) -> dict:
-        title = f"{task.name}, {'random start' if start == FLOOR else start}, seed {seed}"
-        subject = Subject(start, self.module(start), self.tokenizer, self.fabric, title)
-        record = run_cell(place, measure, subject, seed, fingerprint)
-        if record["status"] == "failed":
-            console.warn(f"{title}: failed: {record['reason']}")
-        return record
-
-    @property
-    def tokenizer(self) -> LoadedTokenizer:
-        if self._tokenizer is None:
-            from mlm_lab.tokenizers.loading import load
-            from mlm_lab.training.weights import weights_file
-
-            weights_file(self.weights)  # a run that has none has no tokenizer either
-            self._tokenizer = load(self.weights)
-        return self._tokenizer
-
-    def module(self, start: str) -> ObjectiveModule:
-        """Encoder and pretraining heads. pretrained: the run's weights; floor: the random weights that the run itself started from."""
-        if start not in self._modules:
-            from mlm_lab.training.weights import fresh_module, load_module
-
-            vocabulary = self.tokenizer.vocabulary
-            if start == FLOOR:
-                self._modules[start] = fresh_module(self.source, vocabulary).eval()
-            else:
-                self._modules[start] = load_module(self.weights, self.source, vocabulary)
-        return self._modules[start]
-
-    @property
-    def fabric(self) -> Fabric:
-        """One device, in the precision of pretraining."""
-        if self._fabric is None:
-            from lightning.fabric import Fabric
-
-            from mlm_lab.training.trainer import resolve_precision
-
-            logging.getLogger("lightning.fabric").setLevel(logging.WARNING)  # it announces the precision, which the run has shown
-            self._fabric = Fabric(accelerator=self.config.trainer.accelerator, devices=1, precision=resolve_precision(self.config.trainer))
-        return self._fabric
+def load_examples(config: RunConfig, name: str) -> TaskData:
+    """A task's examples, as many as are asked for (for the baselines too)."""
+    evaluation = config.evaluation
+    data = config.tasks[name].load(evaluation, config.cache_dir)
+    for note in data.notes:
+        console.say(f"{name}: {note}")
+    return replace(data, train=limit_examples(data.train, evaluation.train_limit, config.seeds.finetune))
 
 
-def show(results: Mapping[str, Mapping[str, dict]]) -> None:
+def steps_asked(config: RunConfig, weights: Path) -> list[int]:
+    """The earlier steps that evaluation.checkpoints asks for. Raises UserError where the weights of one were not kept."""
+    from mlm_lab.training.weights import kept_steps, weights_file
+
+    asked = config.evaluation.checkpoints
+    steps = kept_steps(weights) if asked == "all" else [] if asked == "none" else sorted(asked)
+    for step in steps:
+        weights_file(weights, step)
+    return steps
+
+
+def report_overlap(
+    config: RunConfig, folder: RunFolder, source: RunFolder, fingerprints: Mapping[str, str], data: Mapping[str, TaskData]
+) -> None:
+    """Say how much of each task's dev and test stands in the text that the encoder has learnt, and record it."""
+    fingerprint = source.read_summary().get("fingerprints", {}).get("store")
+    store = store_folder(config.cache_dir, fingerprint) if fingerprint else None
+    if not config.evaluation.overlap or store is None or not (store / MANIFEST).exists():
+        return
+    from mlm_lab.evaluation.overlap import LONG, SHORT, measure_overlaps
+    from mlm_lab.tokenizers.loading import load
+
+    parts = {(name, part or "dev"): examples for name, of_task in data.items() for part, examples in of_task.parts.items()}
+    marks = {(name, part): f"{fingerprints[name]} {part}" for name, part in parts}
+    overlaps = measure_overlaps(TokenStore.open(store, TRAIN), load(store), parts, config.cache_dir, marks)
+    recorded: dict[str, dict] = {}
+    for (name, part), overlap in overlaps.items():
+        recorded.setdefault(name, {})[part] = {**asdict(overlap), "share": overlap.share}
+    folder.update_summary(overlap=recorded)
+    rows = [
+        [name, part, overlap.examples, overlap.too_short, overlap.shared, "-" if overlap.share is None else f"{overlap.share:.1%}"]
+        for (name, part), overlap in overlaps.items()
+    ]
+    note = f"shared: {LONG} words in a row ({SHORT} where a text has fewer than {LONG}) stand in the training text"
+    console.table("Examples that the training text contains", ("task", "part", "examples", "too short", "shared", "share"), rows, note)
+
+
+def record(config: RunConfig, folder: RunFolder, measured: Mapping[PlanName, Measured], data: Mapping[str, TaskData]) -> dict[str, dict]:
+    """Put the numbers of the last weights into summary.json, with the floor beside them and how each setting was found. Returns them."""
+    results, protocol = {}, config.evaluation.protocol
+    for name, task in config.tasks.items():
+        ours, floor = measured[PlanName(name, PRETRAINED)], measured.get(PlanName(name, FLOOR), Measured())
+        results[name] = summary.summarise(ours.records, floor.records, task.baselines(data[name]), protocol)
+        choice = describe_choice(ours, protocol, folder.path)
+        if floor.records:
+            choice["floor"] = describe_choice(floor, "heldout" if floor.tried else "fixed", config.output_dir)
+        folder.update_summary(evaluation={name: results[name]}, evaluation_settings={name: choice})
+        for line in dict.fromkeys(note for cell in (*ours.records.values(), *floor.records.values()) for note in cell.get("notes", [])):
+            console.say(f"{name}: {line}")
+    averages, lacking = glue_averages.average_all(results)
+    if averages:
+        results["glue"] = averages
+        folder.update_summary(evaluation={"glue": averages})
+    if len(glue_averages.TASKS & set(config.tasks)) > 1:
+        for average, missing in lacking.items():
+            console.say(f"glue {average}: incomplete, lacks {', '.join(missing)}")
+    return results
+
+
+def record_step(config: RunConfig, folder: RunFolder, measured: Mapping[PlanName, Measured], step: int) -> None:
+    """Put the numbers of earlier weights into summary.json, beside those of other steps, and show them."""
+    results = {
+        name: summary.summarise(measured[PlanName(name, PRETRAINED, step)].records, {}, {}, config.evaluation.protocol)
+        for name in config.tasks
+    }
+    known = folder.read_summary().get("evaluation_at", {}).get(str(step), {})
+    folder.update_summary(evaluation_at={str(step): {**known, **results}})
+    console.table(f"Downstream tasks after step {step:,}", summary.COLUMNS, summary.table_rows(results))
+
+
+def write_submission(config: RunConfig, folder: RunFolder, measured: Mapping[PlanName, Measured], data: Mapping[str, TaskData]) -> None:
+    """evaluation/submission/seed_N/: the files of each fine-tuning seed, as the test server takes them."""
+    written: dict[Path, list[str]] = {}
+    for name, task in config.tasks.items():
+        for seed, cell in measured[PlanName(name, PRETRAINED)].cells.items():
+            files = task.submission(data[name], cell.read_unlabelled() if cell.unlabelled else {})
+            place = folder.path / "evaluation" / SUBMISSION / f"seed_{seed}"
+            for file, text in files.items():
+                place.mkdir(parents=True, exist_ok=True)
+                (place / file).write_text(text, encoding="utf-8")
+                written.setdefault(place, []).append(file)
+    if not written:
+        console.warn("evaluation.submission: no task has a test set without labels at hand")
+    for place, files in written.items():
+        console.say(f"for the test server: {place}: {', '.join(files)}")
+
+
+def show(results: Mapping[str, Mapping[str, dict]], protocol: str) -> None:
     """The table of results, and what to be careful about."""
-    console.table("Downstream tasks", summary.COLUMNS, summary.table_rows(results), note=summary.NOTE)
+    console.table("Downstream tasks", summary.COLUMNS, summary.table_rows(results), note=summary.note(protocol))
     for task, metrics in results.items():
         for line in summary.flags(task, metrics):
             console.warn(line)

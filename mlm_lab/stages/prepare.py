@@ -94,7 +94,7 @@ def prepare(config: RunConfig) -> Prepared:
     """
     text = config.data.fingerprint()
     tokenizer, characters = _tokenizer(config, text)
-    folder = config.cache_dir / "stores" / store_fingerprint(text, tokenizer.fingerprint)[:NAME_DIGITS]
+    folder = store_folder(config.cache_dir, store_fingerprint(text, tokenizer.fingerprint))
     manifest = build_store(
         folder, lambda: config.data.raw_documents(config.cache_dir), tokenizer, text, describe=config.data.describe, characters=characters
     )
@@ -108,6 +108,11 @@ def prepare(config: RunConfig) -> Prepared:
         lines=[*manifest.found, *_lines(manifest, counts, folder)],
         unknown_share=counts["unknown"] / counts["tokens"],
     )
+
+
+def store_folder(cache_dir: Path, fingerprint: str) -> Path:
+    """Where the store with this fingerprint lies, once it is built."""
+    return cache_dir / "stores" / fingerprint[:NAME_DIGITS]
 
 
 def _tokenizer(config: RunConfig, text: str) -> tuple[LoadedTokenizer, int | None]:

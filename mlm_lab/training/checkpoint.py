@@ -26,15 +26,27 @@ class Checkpointing:
     """Steps between checkpoints; null: ten times a run."""
     keep: int
     """How many of the newest are kept; with 1 a damaged file has nothing to fall back to."""
+    keep_weights_at: tuple[float, ...]
+    """Shares of the run's steps after which its weights alone are kept for good, to be evaluated beside the last ones
+    (evaluation.checkpoints)."""
 
     def __post_init__(self) -> None:
         require(
             ("every_steps", self.every_steps, self.every_steps is None or self.every_steps >= 1, "at least 1, or null"),
             ("keep", self.keep, self.keep >= 1, "at least 1"),
+            (
+                "keep_weights_at",
+                self.keep_weights_at,
+                all(0 < share < 1 for share in self.keep_weights_at),
+                "a list of shares between 0 and 1",
+            ),
         )
 
     def interval(self, total_steps: int) -> int:
         return self.every_steps or max(1, -(-total_steps // 10))
+
+    def keeps_weights_at(self, step: int, total_steps: int) -> bool:
+        return step < total_steps and step in {max(1, round(share * total_steps)) for share in self.keep_weights_at}
 
 
 _NAME = re.compile(r"step-(\d+)\.([0-9a-f]{64})\.ckpt")

@@ -1,12 +1,14 @@
 """A run's weights: drawn from seeds.init, written once at the end as safetensors, read back by evaluation. Imports no Lightning.
 
 RUN_FOLDER/weights.safetensors   tied matrices once
+RUN_FOLDER/weights/step-N.safetensors   those of earlier steps that checkpoint.keep_weights_at asks for
 RUN_FOLDER/tokenizer.json        so that the folder alone is enough to use the encoder
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from mlm_lab.run_config import RunConfig
     from mlm_lab.run_folder import RunFolder
 
-WEIGHTS = "weights.safetensors"
+WEIGHTS, EARLIER = "weights.safetensors", "weights"
 
 
 def fresh_module(config: RunConfig, vocabulary: Vocabulary) -> ObjectiveModule:
@@ -31,8 +33,9 @@ def fresh_module(config: RunConfig, vocabulary: Vocabulary) -> ObjectiveModule:
         return config.objective.build(config.model, vocabulary)
 
 
-def save_weights(module: torch.nn.Module, folder: Path) -> str:
-    """Write weights.safetensors whole or not at all. Returns its SHA-256, which is that of the weights: no date or path is in it.
+def save_weights(module: torch.nn.Module, folder: Path, step: int | None = None) -> str:
+    """Write weights.safetensors, or those of a step on the way, whole or not at all. Returns the file's SHA-256, which is that of the
+    weights: no date or path is in it.
 
     Raises:
         UserError: the disk is full or not writable.
@@ -40,11 +43,13 @@ def save_weights(module: torch.nn.Module, folder: Path) -> str:
     from safetensors import SafetensorError
     from safetensors.torch import save_model
 
-    temporary = folder / f"{WEIGHTS}.tmp"
+    file = _place(folder, step)
+    temporary = file.with_name(f"{file.name}.tmp")
     try:
+        file.parent.mkdir(parents=True, exist_ok=True)
         save_model(module, str(temporary))
         digest = file_sha256(temporary)
-        temporary.replace(folder / WEIGHTS)
+        temporary.replace(file)
     except (OSError, SafetensorError) as error:
         fix = "free some space and run the same command again: it goes on from the last checkpoint"
         raise UserError(f"the weights were not written: {error}", where=str(folder), fix=fix) from None
@@ -59,31 +64,45 @@ def are_whole(folder: RunFolder) -> bool:
     return expected is not None and weights.exists() and file_sha256(weights) == expected
 
 
-def load_module(folder: Path, config: RunConfig, vocabulary: Vocabulary) -> ObjectiveModule:
-    """The module of a finished run, on the CPU, in evaluation mode.
+def load_module(folder: Path, config: RunConfig, vocabulary: Vocabulary, step: int | None = None) -> ObjectiveModule:
+    """The module of a finished run, or as it was after this step, on the CPU, in evaluation mode.
 
     Raises:
         UserError: the folder has no weights, or weights of another model.
     """
     module = fresh_module(config, vocabulary)
-    load_weights(module, folder)
+    load_weights(module, folder, step)
     return module.eval()
 
 
-def weights_file(folder: Path) -> Path:
-    """Raises UserError where the run has none (yet)."""
+def kept_steps(folder: Path) -> list[int]:
+    """The steps on the way whose weights the run has kept."""
+    found = (re.fullmatch(r"step-(\d+)\.safetensors", path.name) for path in (folder / EARLIER).glob("step-*"))
+    return sorted(int(match[1]) for match in found if match)
+
+
+def weights_file(folder: Path, step: int | None = None) -> Path:
+    """Raises UserError where the run has none (yet), or none of this step."""
     if not (folder / WEIGHTS).exists():
         fix = "finish its pretraining: the same command with stages=[pretrain]"
         raise UserError("this run has no weights yet", where=str(folder), fix=fix)
-    return folder / WEIGHTS
+    if not _place(folder, step).exists():
+        steps = ", ".join(map(str, kept_steps(folder))) or "none"
+        fix = "checkpoint.keep_weights_at=[0.1,0.5] keeps them while a run is trained, at these shares of its steps"
+        raise UserError("the run has not kept the weights of this step", where=str(folder), given=str(step), allowed=steps, fix=fix)
+    return _place(folder, step)
 
 
-def load_weights(module: torch.nn.Module, folder: Path) -> None:
+def _place(folder: Path, step: int | None) -> Path:
+    return folder / WEIGHTS if step is None else folder / EARLIER / f"step-{step:08d}.safetensors"
+
+
+def load_weights(module: torch.nn.Module, folder: Path, step: int | None = None) -> None:
     """Copy a finished run's weights into a module of the same shapes. Raises UserError as `load_module`."""
     from safetensors import SafetensorError
     from safetensors.torch import load_model
 
-    path = weights_file(folder)
+    path = weights_file(folder, step)
     try:
         load_model(module, str(path))
     except SafetensorError as error:

@@ -59,7 +59,7 @@ def test_trap_31_electra_large_as_in_its_table() -> None:
 
 
 def test_trap_31_the_leaderboard_counts_wnli_and_means_of_two_metrics() -> None:
-    """60.5 + 94.9 + 87.35 + 87.05 + 80.7 + 86.3 + 92.7 + 70.1 + 65.1 = 724.7; / 9 = 80.52. The other two rules give the same row 82.1, 83.3."""
+    """60.5 + 94.9 + 87.35 + 87.05 + 80.7 + 86.3 + 92.7 + 70.1 + 65.1 = 724.7; / 9 = 80.52. By the other rules 82.1, 83.3."""
     assert glue_averages.official(LEADERBOARD) == pytest.approx(724.7 / 9)
     assert round(glue_averages.nine_columns(LEADERBOARD), 1) == 82.1
     assert round(glue_averages.eight_tasks(LEADERBOARD), 1) == 83.3

@@ -42,6 +42,7 @@ def files(tmp_path) -> Path:
 
 def make_config(tmp_path: Path, files: Path, *overrides: str) -> RunConfig:
     words = [f"model.{word}" for word in MODEL] + [f"evaluation.data_dir={files}", f"output_dir={tmp_path / 'runs'}", "stages=[evaluate]"]
+    words += [f"cache_dir={tmp_path / 'cache'}", "evaluation.jobs=1"]
     words += ["trainer=cpu", "trainer.precision=32-true", "max_length=16", "evaluation.seeds=2", "evaluation.learning_rate=0.005"]
     return compose(["evaluation.tasks=[sst2]", *words, *overrides])
 
@@ -55,6 +56,16 @@ def run(tmp_path, files, tokenizer):  # noqa: F811
     tokenizer.save(folder.path)
     save_weights(fresh_module(config, tokenizer.vocabulary), folder.path)
     return config, folder
+
+
+def cell_of(folder: RunFolder, seed: int) -> Path:
+    (file,) = folder.path.glob(f"evaluation/*/seed_{seed}-*/pretrained/result.json")
+    return file
+
+
+def floor_of(config: RunConfig, init: int) -> Path:
+    (file,) = config.output_dir.glob(f"floors/*/init_{init}-*/result.json")
+    return file
 
 
 @pytest.fixture
@@ -75,9 +86,10 @@ def test_seeds_and_floor_are_recorded_and_shown(run, trained, capsys):
     config, folder = run
     evaluate.run(config, folder)
     entry = folder.read_summary()["evaluation"]["sst2"]["accuracy"]
-    assert (entry["n"], entry["floor"]["n"], len(entry["difference"]["values"])) == (2, 2, 2)
+    assert (entry["n"], entry["floor"]["n"], entry["floor"]["seeds"]) == (2, 3, [0, 1, 2])
     assert entry["mean"] > 0.9
-    assert len(trained) == 4
+    assert entry["above_floor"] == pytest.approx(entry["mean"] - entry["floor"]["mean"])
+    assert len(trained) == 5
     text = capsys.readouterr().out
     assert "sst2" in text
     assert "over fine-tuning seeds of one pretraining run" in text
@@ -86,8 +98,8 @@ def test_seeds_and_floor_are_recorded_and_shown(run, trained, capsys):
 def test_predictions_of_every_example_are_kept(run):
     config, folder = run
     evaluate.run(config, folder)
-    files = sorted((folder.path / "evaluation/sst2").glob("seed_*/*/predictions.jsonl"))
-    assert len(files) == 4
+    files = sorted((folder.path / "evaluation/sst2").glob("seed_*/pretrained/predictions.jsonl"))
+    assert len(files) == 2
     rows = [json.loads(line) for line in files[0].read_text().splitlines()]
     assert [row["index"] for row in rows] == list(range(40))
     right = sum(row["gold"] == row["prediction"] for row in rows) / 40
@@ -103,7 +115,7 @@ def test_only_missing_cells_run(run, trained, files, tmp_path):
     assert trained == []
     assert folder.read_summary()["evaluation"] == first
     evaluate.run(make_config(tmp_path, files, "evaluation.tasks=[sst2,wnut17]", "evaluation.seeds=3"), folder)
-    assert len([title for title in trained if title.startswith("sst2")]) == 2  # the third seed and its floor
+    assert [title for title in trained if title.startswith("sst2")] == ["sst2, pretrained, seed 2"]
     assert len([title for title in trained if title.startswith("wnut17")]) == 6
     assert folder.read_summary()["evaluation"]["sst2"]["accuracy"]["values"][:2] == first["sst2"]["accuracy"]["values"]
 
@@ -113,7 +125,7 @@ def test_cells_of_overlapping_seeds_are_shared(run, trained, files, tmp_path):
     evaluate.run(make_config(tmp_path, files), folder)
     trained.clear()
     evaluate.run(make_config(tmp_path, files, "seeds.finetune=1"), folder)
-    assert [title.rpartition(", ")[2] for title in trained] == ["seed 2", "seed 2"]
+    assert trained == ["sst2, pretrained, seed 2"]
 
 
 def test_another_protocol_or_other_examples_are_other_cells(run, trained, files, tmp_path):
@@ -121,12 +133,12 @@ def test_another_protocol_or_other_examples_are_other_cells(run, trained, files,
     evaluate.run(config, folder)
     trained.clear()
     evaluate.run(make_config(tmp_path, files, "evaluation.epochs=1"), folder)
-    assert len(trained) == 4
+    assert len(trained) == 5
     trained.clear()
     with (files / "glue/SST-2/train.tsv").open("a") as file:
         file.write("the film is good\t1\n")
     evaluate.run(config, folder)
-    assert len(trained) == 4
+    assert len(trained) == 5
 
 
 def test_trap_33_a_failed_cell_is_recorded_and_tried_again(run, trained, monkeypatch, capsys):
@@ -141,7 +153,7 @@ def test_trap_33_a_failed_cell_is_recorded_and_tried_again(run, trained, monkeyp
     monkeypatch.setattr(finetuning, "finetune", fail_once)
     evaluate.run(config, folder)
     entry = folder.read_summary()["evaluation"]["sst2"]["accuracy"]
-    assert (entry["n"], entry["failed"], entry["floor"]["n"]) == (1, [1], 2)
+    assert (entry["n"], entry["failed"], entry["floor"]["n"]) == (1, [1], 3)
     assert "the training loss was nan" in capsys.readouterr().err
     trained.clear()
     monkeypatch.setattr(finetuning, "finetune", counted)
@@ -156,16 +168,18 @@ def test_trap_33_a_collapsed_cell_is_flagged(run, files, capsys, tmp_path):
     (files / "glue/SST-2/train.tsv").write_text("\n".join([lines[0], *(line for line in lines if line.endswith("\t1"))]) + "\n")
     evaluate.run(make_config(tmp_path, files), folder)
     entry = folder.read_summary()["evaluation"]["sst2"]["accuracy"]
-    assert (entry["n"], entry["collapsed"], entry["floor"]["collapsed"]) == (2, [0, 1], [0, 1])
+    assert (entry["n"], entry["collapsed"], entry["floor"]["collapsed"]) == (2, [0, 1], [0, 1, 2])
     assert "constant predictions" in capsys.readouterr().err
 
 
-def test_the_floor_is_the_run_s_own_start(run):
-    """The same weights before pretraining: here the run was saved at step 0, so both starts give the same predictions."""
+def test_the_floor_of_init_0_is_a_run_s_start_with_that_seed(run, monkeypatch):
+    """The same weights before pretraining: here the run was saved at step 0, so both starts give the same predictions with seed 0."""
     config, folder = run
     evaluate.run(config, folder)
-    entry = folder.read_summary()["evaluation"]["sst2"]["accuracy"]
-    assert entry["values"] == entry["floor"]["values"]
+    ours, floor = (json.loads(file.read_text()) for file in (cell_of(folder, 0), floor_of(config, 0)))
+    assert ours["metrics"] == floor["metrics"] and ours["learning_rate"] == floor["learning_rate"]
+    predictions = [file.with_name("predictions.jsonl").read_text() for file in (cell_of(folder, 0), floor_of(config, 0))]
+    assert predictions[0] == predictions[1]
 
 
 def test_baselines_learn_from_the_examples_that_the_encoder_gets(run, files, tmp_path, monkeypatch):
@@ -188,8 +202,9 @@ def test_every_cell_starts_from_the_run_s_weights(run, monkeypatch):
 
     monkeypatch.setattr(finetuning, "finetune", look)
     evaluate.run(config, folder)
-    assert len(starts) == 4
-    assert all(torch.equal(start, starts[0]) for start in starts)
+    assert len(starts) == 5
+    assert torch.equal(starts[0], starts[1]) and torch.equal(starts[0], starts[2])  # both seeds, and the floor of the run's own init
+    assert not any(torch.equal(starts[2], start) for start in starts[3:])
 
 
 def test_a_run_folder_given_alone(run, files, tmp_path):

@@ -25,6 +25,7 @@ class FineTuning:
         self.task, self.data, self.evaluation = task, data, evaluation
         self.train = encode(data, data.train, tokenizer, max_length)
         self.parts = {name: encode(data, examples, tokenizer, max_length) for name, examples in data.parts.items()}
+        self.unlabelled = {name: encode(data, examples, tokenizer, max_length) for name, examples in data.unlabelled.items()}
 
     def recipe(self, subject: Subject) -> Recipe:
         """How a cell is trained: the task's own choices before those of `evaluation`."""
@@ -34,7 +35,7 @@ class FineTuning:
         batch_size = task.batch_size or evaluation.batch_size
         rate = task.learning_rate or evaluation.peak_rate(subject.module.encoder.hidden_size)
         if subject.start == FLOOR and evaluation.floor_learning_rate is not None:
-            rate = evaluation.floor_learning_rate
+            rate = evaluation.floor_learning_rate[0]  # of a cell's setting there is one
         steps = task.steps or (task.epochs or evaluation.epochs) * -(-len(self.train) // batch_size)
         return Recipe(rate, steps, batch_size, evaluation.warmup_share, evaluation.weight_decay, evaluation.pooling, task.feature_based)
 
@@ -52,21 +53,31 @@ class FineTuning:
         from mlm_lab.evaluation.finetune import finetune, predict
 
         data, fabric, encoder = self.data, subject.fabric, subject.module.encoder
-        if encoder.causal and data.kind != "tagging" and self.evaluation.pooling == "cls":
-            raise UserError(
-                "the first token of a left-to-right encoder has seen nothing but itself, so that no task can be told from it",
-                given="evaluation.pooling=cls",
-                fix="evaluation.pooling=mean or last",
-            )
+        refuse_blind_pooling(subject, data, self.evaluation.pooling)
         pad_id = subject.tokenizer.vocabulary.pad_id
         model = finetune(copy.deepcopy(encoder), data, self.train, self.recipe(subject), seed, fabric, pad_id, subject.title)
-        answers = {name: predict(model, part, data.label_names, fabric, pad_id) for name, part in self.parts.items()}
+        answers, unlabelled = (
+            {name: predict(model, part, data.label_names, fabric, pad_id) for name, part in parts.items()}
+            for parts in (self.parts, self.unlabelled)
+        )
         names = metric_names(self.task, data)
         return Outcome(
             {metric: value for name in answers for metric, value in score_part(data, names, name, answers[name]).items()},
             prediction_lines(data, answers),
             is_constant(data.kind, answers[""], self.parts[""].labels),
             examples_facts(self.parts),
+            unlabelled,
+            model.module.encoder,
+        )
+
+
+def refuse_blind_pooling(subject: Subject, data: TaskData, pooling: str) -> None:
+    """Raise UserError where a text would be told from a token that has not seen it."""
+    if subject.module.encoder.causal and data.kind != "tagging" and pooling == "cls":
+        raise UserError(
+            "the first token of a left-to-right encoder has seen nothing but itself, so that no task can be told from it",
+            given="evaluation.pooling=cls",
+            fix="evaluation.pooling=mean or last",
         )
 
 

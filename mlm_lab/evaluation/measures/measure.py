@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
+    from torch import nn
 
     from mlm_lab.tokenizers.loading import LoadedTokenizer
     from mlm_lab.types import ObjectiveModule
@@ -49,6 +50,10 @@ class Outcome:
     """Whether the model gives every example the same answer (traps.md 33)."""
     facts: dict = field(default_factory=dict)
     """What else result.json says: how many examples, what was cut; `notes`, a list of lines that a person should read."""
+    unlabelled: dict[str, list] = field(default_factory=dict)
+    """Predictions of `TaskData.unlabelled`, by part."""
+    encoder: nn.Module | None = None
+    """The encoder as it came out of the measuring, where that trains it; another task may start from it."""
 
 
 class Measure(Protocol):

@@ -6,16 +6,14 @@ none, so its columns have fixed places. QQP's official train file has rows cut i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING
 
 from mlm_lab.errors import UserError
 from mlm_lab.evaluation.files import find_file, read_lines, unknown_label
 from mlm_lab.evaluation.settings import Evaluation
-from mlm_lab.evaluation.summary import describe
 from mlm_lab.evaluation.task import Check, FineTunedTask, SequenceExample, TaskData
 
 if TYPE_CHECKING:
@@ -63,9 +61,6 @@ TABLE = {
     "wnli": Row("WNLI", ("sentence1", "sentence2"), "label", BINARY, ("accuracy",)),
 }
 HUB = "nyu-mll/glue"
-AVERAGED = tuple(name for name in TABLE if name != "wnli")
-"""The eight tasks of the GLUE average: BERT (Devlin et al. 2019, section 4.1) leaves WNLI out."""
-AVERAGE_NAME = "average of 8 without wnli"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,24 +203,3 @@ def _hub_examples(rows: Dataset) -> list[SequenceExample]:
     text_columns = [column for column in rows.column_names if column not in ("label", "idx")]
     columns = [rows[column] for column in (*text_columns, "label")]
     return [SequenceExample(texts[0], texts[1] if len(texts) > 1 else None, label) for *texts, label in zip(*columns, strict=True)]
-
-
-def average(results: Mapping[str, Mapping[str, dict]]) -> dict | None:
-    """The GLUE average over the eight tasks: a task's metrics first, MNLI matched and mismatched as one task; then the tasks.
-
-    None unless every task, MNLI mismatched among them, has a number for the same seeds.
-
-    Args:
-        results: task -> metric -> numbers of all seeds (evaluation/summary.py).
-    """
-    wanted = [
-        (name, [*TABLE[name].metrics, *(f"{part}/{m}" for part, _ in TABLE[name].extra for m in TABLE[name].metrics)]) for name in AVERAGED
-    ]
-    if any(metric not in results.get(name, {}) for name, metrics in wanted for metric in metrics):
-        return None
-    entries = [[results[name][metric] for metric in metrics] for name, metrics in wanted]
-    seeds = entries[0][0]["seeds"]
-    if any(entry["seeds"] != seeds or None in entry["values"] for task in entries for entry in task):
-        return None
-    values = [fmean(fmean(entry["values"][i] for entry in task) for task in entries) for i in range(len(seeds))]
-    return {**describe(values), "seeds": seeds}

@@ -7,7 +7,6 @@ import gzip
 import pytest
 
 from mlm_lab.errors import UserError
-from mlm_lab.evaluation.summary import describe
 from mlm_lab.evaluation.task import SequenceExample
 from mlm_lab.evaluation.tasks import glue
 from tests.evaluation.protocol import evaluation, task
@@ -127,29 +126,6 @@ def test_the_hub_s_copy(monkeypatch, tmp_path):
     data = task("mnli").load(evaluation(), tmp_path)
     assert data.train == [SequenceExample("A", "C", 2), SequenceExample("B", "D", 0)]
     assert (data.dev, data.extra) == (data.train[:1], {"mismatched": data.train[1:]})
-
-
-def results(**changes) -> dict:
-    """metric -> numbers of two seeds, as the evaluate stage has them."""
-    table = {name: dict.fromkeys(glue.TABLE[name].metrics, 0.5) for name in glue.AVERAGED}
-    table["mnli"]["mismatched/accuracy"] = 0.7
-    table["mrpc"]["f1"] = 0.9
-    numbers = {name: {m: {**describe([v, v + 0.1]), "seeds": [0, 1]} for m, v in metrics.items()} for name, metrics in table.items()}
-    return numbers | changes
-
-
-def test_trap_31_the_average_is_over_tasks_and_says_which():
-    average = glue.average(results())
-    assert average["values"] == [pytest.approx((6 * 0.5 + 0.7 + 0.6) / 8), pytest.approx((6 * 0.5 + 0.7 + 0.6) / 8 + 0.1)]
-    assert "without wnli" in glue.AVERAGE_NAME
-
-
-def test_trap_31_no_average_over_part_of_the_set():
-    whole = results()
-    assert glue.average({name: entry for name, entry in whole.items() if name != "qqp"}) is None
-    assert glue.average(results(mnli={"accuracy": whole["mnli"]["accuracy"]})) is None
-    assert glue.average(results(stsb={**whole["stsb"], "pearson": {**describe([0.1, None]), "seeds": [0, 1]}})) is None
-    assert glue.average(results(rte={"accuracy": {**describe([0.5]), "seeds": [0]}})) is None
 
 
 REAL = {"cola": (8551, 1043), "sst2": (67349, 872), "mrpc": (3668, 408), "stsb": (5749, 1500), "rte": (2490, 277), "wnli": (635, 71)}
