@@ -20,6 +20,7 @@ summary.json, written whole by each update (a reader sees the old one or the new
     positions              non-padding inputs, encoder and decoder; supervised_positions: targets; dropped_slots: targets without a slot
     flops                  {total, head}: of the run, and the vocabulary projection's part
     parameters             {total, ...}
+    precision              what the steps ran in (trainer.precision with auto resolved)
     seconds, tokens_per_second, peak_memory_bytes     timings: the only fields that two runs of the same bits may differ in
     metrics                {name: value}, val/loss among them; unigram_loss, unigram_accuracy and neighbour_loss: the same targets by
                            frequency and by their two neighbours alone; left_plateau, plateau_left_step: whether and by which step the run

@@ -120,9 +120,11 @@ def columns_of(metric: str, by_arm: Mapping[str, Sequence[Row]]) -> list[Column]
     scales: dict[tuple[str, ...], list[str]] = {}
     for arm, rows in having.items():
         scales.setdefault(_scale(metric, rows[0]), []).append(arm)
+    told = [place for place, parts in enumerate(zip(*scales, strict=True)) if len(set(parts)) > 1]
     columns = []
     for scale, arms in scales.items():
-        suffix = f" ({', '.join(part for part in scale if part)})" if len(scales) > 1 and any(scale) else ""
+        shown = ", ".join(scale[place] for place in told if scale[place])
+        suffix = f" ({shown})" if shown else ""
         columns.append(Column(metric, metric + suffix, tuple(arms), _reason(metric, [row for arm in arms for row in having[arm]])))
     return columns
 

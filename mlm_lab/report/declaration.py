@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mlm_lab.errors import UserError
-from mlm_lab.report.records import COMMON, Record
+from mlm_lab.report.records import COMMON, TUNED, Record
 from mlm_lab.report.rows import CONFIG, Row, spelt_alike
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ class Declaration:
     """Keys that the arms differ in: config keys, groups, `arm`."""
     arms: Mapping[str, Mapping[str, Any]]
     """Label -> value of each factor, in the order of tables and figures."""
-    planned: tuple[tuple[str, int | None], ...]
-    """(arm, seed) of the points of the grid; empty where nobody says how many there should be."""
+    planned: Mapping[str, Sequence[tuple[str, int | None]]]
+    """Table (common, tuned) -> (arm, seed) of its points; empty where nobody says how many there should be."""
     baseline: str | None
     """The arm that the others are compared with; None where there is none."""
     contrast: str | None
@@ -117,7 +117,7 @@ def of_words(name: str, words: Mapping[str, str], rows: Sequence[Row]) -> Declar
         source="the command line",
         factors=factors,
         arms=arms,
-        planned=(),
+        planned={},
         baseline=chosen.get("baseline") or next(iter(arms), None),
         contrast=chosen.get("contrast"),
         metric=metric,
@@ -133,8 +133,8 @@ def of_words(name: str, words: Mapping[str, str], rows: Sequence[Row]) -> Declar
 _OF_ARMS = ("baseline", "contrast")
 
 
-def _of_points(sweep: SweepFile, records: Sequence[Record]) -> tuple[dict[str, Mapping[str, Any]], tuple[tuple[str, int | None], ...]]:
-    """The arms in the file's order, those that only the records have after them; and the (arm, seed) of the common table."""
+def _of_points(sweep: SweepFile, records: Sequence[Record]) -> tuple[dict[str, Mapping[str, Any]], dict[str, list[tuple[str, int | None]]]]:
+    """The arms in the file's order, those that only the records have after them; and the points of each table."""
     from mlm_lab.sweep.sweep_file import SEED
 
     common = [record for record in records if COMMON in record.tables]
@@ -143,9 +143,14 @@ def _of_points(sweep: SweepFile, records: Sequence[Record]) -> tuple[dict[str, M
     arms = {point.arm: point.values for point in of_file if not common or point.arm in seen}
     arms |= {record.arm: record.values for record in common if record.arm not in arms}
     arms = {arm: {key: value for key, value in values.items() if key != SEED} for arm, values in arms.items()}
-    points = [(record.arm, record.seed) for record in common] or [(point.arm, point.seed) for point in of_file]
     order = {arm: place for place, arm in enumerate(arms)}
-    return arms, tuple(sorted(points, key=lambda point: (order[point[0]], point[1] or 0)))
+    planned = {
+        COMMON: [(record.arm, record.seed) for record in common] or [(point.arm, point.seed) for point in of_file],
+        TUNED: [(record.arm, record.seed) for record in records if TUNED in record.tables and record.arm in order],
+    }
+    if sweep.is_searched:  # as many points as it takes
+        planned = {}
+    return arms, {table: sorted(points, key=lambda point: (order[point[0]], point[1] or 0)) for table, points in planned.items() if points}
 
 
 def _of_rows(factors: Sequence[str], rows: Sequence[Row]) -> dict[str, Mapping[str, Any]]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 _MARKS = re.compile(r"`([^`]+)`|\*\*([^*]+)\*\*")
-_NUMBER = re.compile(r"[-+−]?\d")
+_NUMBER = re.compile(r"(< )?[-+]?\d")
 
 
 @dataclass(frozen=True)

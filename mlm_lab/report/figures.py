@@ -26,13 +26,29 @@ if TYPE_CHECKING:
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#8c6d31")
 """Okabe and Ito's, the pale yellow left out, and a brown."""
-STYLES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (8, 3)), (0, (3, 1, 1, 1)))
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+STYLES = (
+    "-",
+    (0, (5, 2)),
+    (0, (6, 2, 1, 2)),
+    (0, (1.2, 1.2)),
+    (0, (9, 2)),
+    (0, (6, 1.5, 1, 1.5, 1, 1.5)),
+    (0, (3, 1.2)),
+    (0, (9, 2, 3, 2)),
+)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
 GREY = "#555555"
 PANELS = 9
 """Most panels of scores.svg."""
 _TOO_MANY = 24
 """Arms from which a figure of lines says nothing any more."""
+_SCORE = (
+    "Mean and 95 % interval over seeds; grey: the runs, a line for each seed. An interval may leave the frame; a cross is a flagged run."
+)
+_DIFFERENCES = (
+    "Green and an arrow up: better; brown and an arrow down: worse. The shade is the difference over the half width of its simultaneous "
+    "interval; a frame: the verdict is better or worse."
+)
 
 
 def draw_all(folder: Path, table: Table, declaration: Declaration, curves: Mapping[str, Sequence[Row]], suffix: str = "") -> dict[str, str]:
@@ -40,34 +56,32 @@ def draw_all(folder: Path, table: Table, declaration: Declaration, curves: Mappi
     drawn: dict[str, str] = {}
     primary, named = table.primary, [result for result in table.metrics if result.named and not result.primary]
     if primary is not None and primary.cells:
-        with _canvas(folder, f"score{suffix}.svg", (_width(primary), 3.8)) as canvas:
+        with _canvas(folder, name := f"score{suffix}.svg", (_width(primary), 3.8)) as canvas:
             _score(canvas.subplots(), primary, declaration)
-        drawn[f"score{suffix}.svg"] = (
-            f"{primary.column.label} by arm: mean and 95 % interval over seeds; grey: the runs, a line for each seed."
-        )
-    if others := [result for result in named if result.cells][:PANELS]:
+        drawn[name] = f"{primary.column.label} by arm. {_SCORE}"
+    if others := [result for result in named if len(result.cells) > 1][:PANELS]:
         columns = min(3, len(others))
         lines = -(-len(others) // columns)
-        with _canvas(folder, f"scores{suffix}.svg", (3.7 * columns, 3.1 * lines)) as canvas:
+        with _canvas(folder, name := f"scores{suffix}.svg", (3.7 * columns, 3.1 * lines)) as canvas:
             axes = canvas.subplots(lines, columns, squeeze=False).ravel()
             for panel, result in zip(axes, others, strict=False):
                 _score(panel, result, declaration)
             for panel in axes[len(others) :]:
                 panel.set_axis_off()
-        drawn[f"scores{suffix}.svg"] = "The other metrics that were named before the runs, likewise."
-    drawn |= _draw_curves(folder, f"curves{suffix}.svg", table, declaration, curves)
-    if primary is not None and _costs(primary, table):
-        with _canvas(folder, f"flops{suffix}.svg", (6.4, 3.8)) as canvas:
+        drawn[name] = "The other metrics that were named before the runs, likewise."
+    if (column := _curve_column(table, declaration, curves)) is not None and len(table.by_arm) <= _TOO_MANY:
+        with _canvas(folder, name := f"curves{suffix}.svg", (7.4, 4.0)) as canvas:
+            _curves(canvas, column, table, curves)
+        drawn[name] = f"{column} over the run; a line for each seed."
+    if primary is not None and any(number(row, "flops") is not None for arm in primary.cells for row in table.by_arm[arm]):
+        with _canvas(folder, name := f"flops{suffix}.svg", (6.4, 3.8)) as canvas:
             _flops(canvas.subplots(), primary, table)
-        drawn[f"flops{suffix}.svg"] = f"{primary.column.label} against what each run cost; large: the mean of the arm."
-    if (differences := [result for result in table.metrics if result.comparison is not None]) and len(table.by_arm) > 1:
-        arms = [arm for arm in table.by_arm if arm != declaration.baseline]
-        with _canvas(folder, f"differences{suffix}.svg", (2.6 + 1.25 * len(arms), 1.3 + 0.42 * len(differences))) as canvas:
+        drawn[name] = f"{primary.column.label} against what each run cost; large: the mean of the arm."
+    arms = [arm for arm in table.by_arm if arm != declaration.baseline]
+    if (differences := [result for result in table.metrics if result.comparison is not None]) and arms:
+        with _canvas(folder, name := f"differences{suffix}.svg", (2.6 + 1.25 * len(arms), 1.3 + 0.42 * len(differences))) as canvas:
             _heat_map(canvas, differences, arms)
-        drawn[f"differences{suffix}.svg"] = (
-            f"Difference from the baseline, {declaration.baseline}, for each metric. Green with a plus: better; brown with a minus: worse. "
-            "The shade is the difference over the width of its simultaneous interval; a frame: told from zero."
-        )
+        drawn[name] = f"Each arm minus the baseline, {declaration.baseline}. {_DIFFERENCES}"
     return drawn
 
 
@@ -119,6 +133,9 @@ def _score(axes: Axes, result: MetricResult, declaration: Declaration) -> None:
         heights = [math.nan if value is None else value for value in of_seed]
         axes.plot(places, heights, color=GREY, linewidth=0.6, alpha=0.5, marker="o", markersize=3, markeredgewidth=0)
     for arm, place in zip(arms, places, strict=True):
+        flagged = [result.scores[arm][seed] for seed in flagged_seeds(result, arm)]
+        axes.plot([place] * len(flagged), flagged, linestyle="", marker="x", markersize=6, color=COLOURS[1])
+    for arm, place in zip(arms, places, strict=True):
         cell = result.cells[arm]
         if cell.low is not None:
             axes.errorbar(place, cell.mean, [[cell.mean - cell.low], [cell.high - cell.mean]], color=COLOURS[0], capsize=4, linewidth=1.4)
@@ -137,7 +154,22 @@ def _score(axes: Axes, result: MetricResult, declaration: Declaration) -> None:
         axes.axhline(floor, color=COLOURS[1], linewidth=1, linestyle="--")
         axes.annotate("random start", (1, floor), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8, color=COLOURS[1])
     _label(axes, result)
-    axes.margins(x=0.08, y=0.12)
+    axes.margins(x=0.08)
+    _frame_runs(axes, result, floors)
+
+
+def flagged_seeds(result: MetricResult, arm: str) -> list[int]:
+    """The runs of the arm that the second table leaves out."""
+    kept = result.scores if result.escaped is None else result.escaped.scores
+    return [seed for seed in result.scores[arm] if seed not in kept.get(arm, {})]
+
+
+def _frame_runs(axes: Axes, result: MetricResult, further: Sequence[float]) -> None:
+    """Show every run, with some room; the interval of two or three runs may leave the frame, and would press the rest together."""
+    shown = [value for runs in result.scores.values() for value in runs.values() if value is not None] + list(further)
+    if shown and max(shown) > min(shown):
+        room = 0.35 * (max(shown) - min(shown))
+        axes.set_ylim(max(axes.get_ylim()[0], min(shown) - room), min(axes.get_ylim()[1], max(shown) + room))
 
 
 def _numeric_axis(axes: Axes, places: Sequence[float]) -> None:
@@ -160,40 +192,32 @@ def _name_axis(axes: Axes, arms: Sequence[str], room: int) -> None:
 
 
 def _label(axes: Axes, result: MetricResult) -> None:
-    unit = unit_of(result.column.metric)
-    better = "more" if result.higher_is_better else "less"
-    if result.reason is None:
-        axes.set_title(f"{better} is better", fontsize=8, color=GREY, loc="right")
-    else:
-        axes.set_title("arms not comparable", fontsize=8, color=COLOURS[1], loc="right")
-    axes.set_ylabel(result.column.label + (f" ({unit})" if unit else ""))
+    """The metric above, the unit and which way is better at the side."""
+    better = f"{'more' if result.higher_is_better else 'less'} is better"
+    axes.set_title(result.column.label, loc="left")
+    axes.set_ylabel(", ".join(filter(None, [unit_of(result.column.metric), better if result.reason is None else "not comparable"])))
 
 
-def _draw_curves(folder: Path, name: str, table: Table, declaration: Declaration, curves: Mapping[str, Sequence[Row]]) -> dict[str, str]:
-    column = _curve_column(table, declaration, curves)
-    if column is None or len(table.by_arm) > _TOO_MANY:
-        return {}
-    with _canvas(folder, name, (7.4, 4.0)) as canvas:
-        axes = canvas.subplots()
-        for place, (arm, rows) in enumerate(table.by_arm.items()):
-            look = {"color": COLOURS[place % len(COLOURS)], "linestyle": STYLES[place % len(STYLES)]}
-            label: str | None = arm
-            for row in rows:
-                points = [(number(line, "tokens"), number(line, column)) for line in curves.get(row["config_hash"], [])]
-                points = [(x, y) for x, y in points if x is not None and y is not None]
-                if points:
-                    axes.plot(*zip(*points, strict=True), linewidth=0.9, alpha=0.85, label=label, **look)
-                    label = None
-        unigram = [value for rows in table.by_arm.values() for row in rows if (value := number(row, "unigram_loss")) is not None]
-        if unigram and column.startswith("probe/") and max(unigram) - min(unigram) < 1e-9:
-            axes.axhline(unigram[0], color=GREY, linewidth=1, linestyle=(0, (1, 1)), label="token frequencies alone")
-        axes.set_xlabel("corpus tokens")
-        unit = unit_of(column)
-        axes.set_ylabel(column + (f" ({unit})" if unit else ""))
-        axes.xaxis.set_major_formatter(_tokens)
-        axes.set_xlim(left=0)
-        canvas.legend(*axes.get_legend_handles_labels(), frameon=False, loc="outside right upper", handlelength=3.2)
-    return {name: f"{column} over the run; a line for each seed."}
+def _curves(canvas: Canvas, column: str, table: Table, curves: Mapping[str, Sequence[Row]]) -> None:
+    axes = canvas.subplots()
+    for place, (arm, rows) in enumerate(table.by_arm.items()):
+        look = {"color": COLOURS[place % len(COLOURS)], "linestyle": STYLES[place % len(STYLES)]}
+        label: str | None = arm
+        for row in rows:
+            points = [(number(line, "tokens"), number(line, column)) for line in curves.get(row["config_hash"], [])]
+            points = [(x, y) for x, y in points if x is not None and y is not None]
+            if points:
+                axes.plot(*zip(*points, strict=True), linewidth=1.1, label=label, **look)
+                label = None
+    unigram = [value for rows in table.by_arm.values() for row in rows if (value := number(row, "unigram_loss")) is not None]
+    if unigram and column.startswith("probe/") and max(unigram) - min(unigram) < 1e-9:
+        axes.axhline(unigram[0], color=GREY, linewidth=1, linestyle=(0, (1, 1)), label="token frequencies alone")
+    axes.set_title(column, loc="left")
+    axes.set_xlabel("corpus tokens")
+    axes.set_ylabel(unit_of(column))
+    axes.xaxis.set_major_formatter(_tokens)
+    axes.set_xlim(left=0)
+    canvas.legend(*axes.get_legend_handles_labels(), frameon=False, loc="outside right upper", handlelength=3.2)
 
 
 def _curve_column(table: Table, declaration: Declaration, curves: Mapping[str, Sequence[Row]]) -> str | None:
@@ -210,10 +234,6 @@ def _tokens(value: float, _: int) -> str:
         if value >= size:
             return f"{value / size:g} {sign}"
     return f"{value:g}"
-
-
-def _costs(result: MetricResult, table: Table) -> bool:
-    return any(number(row, "flops") is not None for arm in result.cells for row in table.by_arm[arm])
 
 
 def _flops(axes: Axes, result: MetricResult, table: Table) -> None:
@@ -243,7 +263,8 @@ def _heat_map(canvas: Canvas, results: Sequence[MetricResult], arms: Sequence[st
             if contrast is None or contrast.difference is None:
                 axes.text(x, y, "-", ha="center", va="center", color=GREY)
                 continue
-            axes.text(x, y, f"{contrast.difference * scale_of(result.column.metric):+.2f}", ha="center", va="center")
+            arrow = "▲" if (contrast.difference > 0) == result.higher_is_better else "▼"
+            axes.text(x, y, f"{contrast.difference * scale_of(result.column.metric):+.2f} {arrow}", ha="center", va="center")
             if contrast.verdict in ("better", "worse"):
                 axes.add_patch(_frame(x, y))
     _name_axis(axes, arms, room=14)

@@ -9,10 +9,10 @@ from html import escape
 from mlm_lab.report.document import Block, Bullets, Document, Figure, Heading, Paragraph, Table, spans
 
 _STYLE = """
-:root { color-scheme: light; --ink: #1c1c1a; --soft: #5c5c57; --line: #d9d7d0; --paper: #fdfdfb; --tint: #f3f2ec; }
+:root { color-scheme: light; --ink: #1c1c1a; --soft: #5c5c57; --line: #d9d7d0; --paper: #ffffff; --tint: #f3f2ec; }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.55 Georgia, "Times New Roman", serif; }
-main { max-width: 70rem; margin: 0 auto; padding: 2.5rem 1.5rem 5rem; }
+main { max-width: 80rem; margin: 0 auto; padding: 2.5rem 1.5rem 5rem; }
 h1, h2, h3, table, figcaption, .note { font-family: system-ui, -apple-system, "Segoe UI", "Liberation Sans", Arial, sans-serif; }
 h1 { font-size: 1.75rem; line-height: 1.25; margin: 0 0 1rem; }
 h2 { font-size: 1.25rem; margin: 3rem 0 .75rem; padding-top: .75rem; border-top: 1px solid var(--line); }
@@ -26,6 +26,7 @@ caption { text-align: left; font-weight: 600; padding: 0 0 .45rem; white-space: 
 th, td { padding: .32rem .8rem .32rem 0; text-align: left; vertical-align: top; }
 th { border-bottom: 1.5px solid var(--ink); font-weight: 600; vertical-align: bottom; }
 td { border-bottom: 1px solid var(--line); }
+td:last-child:not(.r) { min-width: 15rem; }
 .r { text-align: right; white-space: nowrap; }
 .note { color: var(--soft); font-size: .82rem; max-width: 60rem; margin: 0 0 1.5rem; }
 figure { margin: 1.5rem 0 2rem; }

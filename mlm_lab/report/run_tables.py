@@ -11,6 +11,7 @@ from mlm_lab.report.analysis import FINISHED, is_flagged
 from mlm_lab.report.analysis import Table as Analysed
 from mlm_lab.report.declaration import Declaration
 from mlm_lab.report.document import Table
+from mlm_lab.report.placing import in_table
 from mlm_lab.report.rows import Row, flag, number
 from mlm_lab.report.study import Study
 from mlm_lab.report.tables import mark_arm, slug
@@ -33,10 +34,10 @@ class Grid:
     table: Table
 
 
-def grid(study: Study) -> Grid | None:
-    """Arms by seeds, with the status of each point; None where every planned point is finished, or none was planned."""
-    status = _status(study)
-    planned = study.declaration.planned
+def grid(study: Study, table: str) -> Grid | None:
+    """Arms by seeds, with the status of each point of the table; None where every planned one is finished."""
+    planned = study.declaration.planned[table]
+    status = _status(in_table(study.rows, table))
     finished = sum(status.get(point) == FINISHED for point in planned)
     if finished == len(planned):
         return None
@@ -44,13 +45,13 @@ def grid(study: Study) -> Grid | None:
     arms = [arm for arm in study.declaration.arms if any(of == arm for of, _ in planned)]
     rows = [[arm, *(status.get((arm, seed), _MISSING) if (arm, seed) in planned else "-" for seed in seeds)] for arm in arms]
     columns = ["arm", *(f"seed {seed}" if seed is not None else "run" for seed in seeds)]
-    return Grid(finished, len(planned), Table("grid", "Planned runs", columns, rows))
+    return Grid(finished, len(planned), Table(f"grid-{table}", "Planned runs", columns, rows))
 
 
-def _status(study: Study) -> dict[tuple[str, int | None], str]:
+def _status(rows: Sequence[Row]) -> dict[tuple[str, int | None], str]:
     """(arm, seed) -> status, a finished run before others."""
     status: dict[tuple[str, int | None], str] = {}
-    for row in study.rows:
+    for row in rows:
         point = (row.get("arm", ""), int(row["seed"]) if row.get("seed", "").isdigit() else None)
         if status.get(point) != FINISHED:
             status[point] = row.get("status", FINISHED)
@@ -139,10 +140,11 @@ def failures(study: Study) -> Table | None:
         status = row.get("status", FINISHED)
         if status != FINISHED:
             rows.append([row.get("arm") or "-", row.get("seed", "-"), f"`{row['config_hash'][:12]}`", status, row.get("error", "-")[:160]])
-    known = {(row.get("arm", ""), row.get("seed", "")) for row in study.rows}
-    for arm, seed in study.declaration.planned:
-        if (arm, "" if seed is None else str(seed)) not in known:
-            rows.append([arm, "-" if seed is None else str(seed), "-", _MISSING, "-"])
+    for table, planned in study.declaration.planned.items():
+        known = {(row.get("arm", ""), row.get("seed", "")) for row in in_table(study.rows, table)}
+        for arm, seed in planned:
+            if (arm, "" if seed is None else str(seed)) not in known:
+                rows.append([arm, "-" if seed is None else str(seed), "-", _MISSING, "-"])
     note = "They have no number, and are in no mean."
     return Table("failures", "Runs without a result", ["arm", "seed", "run", "status", "last error"], rows, note) if rows else None
 

@@ -6,12 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from mlm_lab.report import published_tables, run_tables, tables
 from mlm_lab.report.analysis import Table
+from mlm_lab.report.declaration import Declaration
 from mlm_lab.report.document import Block, Bullets, Document, Figure, Heading, Paragraph
 from mlm_lab.report.methods import PERCENT, methods, named_source
+from mlm_lab.report.records import COMMON, TUNED
 from mlm_lab.report.study import Study
 from mlm_lab.report.units import count, interval, percent, power_of_ten, score, unit_of
 
 _TUNED = "tuned"
+"""In the names of figures of the tuned table."""
+_OF_TABLE = {COMMON: "", TUNED: " with each arm at its own rate"}
 
 
 def compose_document(study: Study, figures: Mapping[str, str]) -> Document:
@@ -36,13 +40,12 @@ def compose_document(study: Study, figures: Mapping[str, str]) -> Document:
 def _answer(study: Study) -> Iterator[Block]:
     declared = study.declaration
     yield Paragraph(f"Report of the study `{declared.name}`, declared in {named_source(declared.source)}.")
-    yield Paragraph(_verdict(study.common, study))
-    if study.tuned is not None and study.declaration.tune is not None:
-        yield Paragraph(f"Each arm at its own `{study.declaration.tune.key}`: {_verdict(study.tuned, study)}")
+    yield Paragraph(_verdict(study.common, declared, "**Primary contrast**, named before the runs: "))
+    if study.tuned is not None and declared.tune is not None:
+        yield Paragraph(_verdict(study.tuned, declared, f"The same with each arm at its own `{declared.tune.key}`: "))
 
 
-def _verdict(table: Table, study: Study) -> str:
-    declared = study.declaration
+def _verdict(table: Table, declared: Declaration, lead: str) -> str:
     if declared.metric is None:
         return "No primary metric is declared, so the tables only describe."
     metric = f"`{declared.metric}`"
@@ -51,7 +54,7 @@ def _verdict(table: Table, study: Study) -> str:
             f"**No primary contrast** is declared or planned. The first metric is {metric}; what is tested below is corrected for the "
             "number of arms."
         )
-    named = f"**Primary contrast**, named before the runs: `{declared.contrast}` against `{declared.baseline}` by {metric}"
+    named = f"{lead}`{declared.contrast}` against `{declared.baseline}` by {metric}"
     result = table.primary
     if result is None or result.comparison is None:
         return f"{named}: **no answer yet**: {result.reason if result else 'no finished run has this metric'}."
@@ -75,25 +78,25 @@ def _seeds(n: int) -> str:
 
 
 def _state(study: Study) -> Iterator[Block]:
-    grid = run_tables.grid(study)
-    if grid is not None:
-        yield Paragraph(
-            f"**The grid is incomplete**: {grid.finished} of {grid.planned} runs are finished. What follows stands on those; the column n "
-            "says on how many."
-        )
-        yield grid.table
-    elif study.declaration.planned:
-        yield Paragraph(f"All {len(study.declaration.planned)} runs of the grid are finished.")
-    else:
+    planned = study.declaration.planned
+    for table in planned:
+        grid = run_tables.grid(study, table)
+        if grid is not None:
+            yield Paragraph(
+                f"**The grid is incomplete**{_OF_TABLE[table]}: {grid.finished} of {grid.planned} runs are finished. What follows stands "
+                "on those; the column n says on how many."
+            )
+            yield grid.table
+        else:
+            yield Paragraph(f"All {len(planned[table])} runs of the grid{_OF_TABLE[table]} are finished.")
+    if not planned:
         runs = sum(map(len, study.common.by_arm.values()))
         yield Paragraph(f"{runs} finished runs; no list of planned points is at hand, so nothing says how many there should be.")
     notes = [*study.warnings, *(f"Left out: `{damage.folder}`: {damage.reason}." for damage in study.damaged)]
     strange = [row for row in study.rows if not row.get("arm")]
     if strange:
         shown = ", ".join(f"`{row['config_hash'][:12]}`" for row in strange[:8]) + (", ..." if len(strange) > 8 else "")
-        notes.append(
-            f"{len(strange)} run{'s' * (len(strange) != 1)} of the study belong to none of its arms and stand in no table: {shown}."
-        )
+        notes.append(f"In none of the study's arms, and so in no table: {shown}.")
     if notes:
         yield Bullets(notes)
 
@@ -107,7 +110,8 @@ def _results(study: Study, table: Table, figures: Mapping[str, str]) -> Iterator
     if len(named) > 1:
         yield tables.overview(named, table)
     for result in named:
-        yield from tables.of_metric(result, study.declaration)
+        if len(result.cells) > 1 or len(table.by_arm) == 1:  # an arm alone on its scale has its number in the table above
+            yield from tables.of_metric(result, study.declaration)
     missing = [metric for metric in study.declaration.named if not any(result.column.metric == metric for result in table.metrics)]
     if missing:
         yield Paragraph("Named before the runs and measured by none of them: " + ", ".join(f"`{metric}`" for metric in missing) + ".")
@@ -139,7 +143,7 @@ def _tuned(study: Study, figures: Mapping[str, str]) -> Iterator[Block]:
         yield Paragraph("No run at an arm's own rate is finished yet.")
         return
     for result in study.tuned.metrics:
-        if result.named:
+        if result.named and len(result.cells) > 1:
             yield from tables.of_metric(result, study.declaration, prefix="tuned", title="each arm at its own rate")
     yield from (Figure(file, text) for file, text in figures.items())
 
@@ -183,10 +187,13 @@ def _not_comparable(study: Study) -> Iterator[Block]:
     items = [
         f"`{result.column.label}`: {result.column.reason or result.reason}."
         for result in study.common.metrics
-        if result.reason is not None and (result.named or result.column.reason is not None)
+        if result.reason is not None and (result.named or result.column.reason is not None) and len(result.cells) > 1
     ]
     split = sorted({result.column.metric for result in study.common.metrics if result.column.label != result.column.metric})
-    items += [f"`{metric}` stands in several columns: its arms are not on one scale." for metric in split]
+    items += [
+        f"`{metric}` stands in several columns, its arms not being on one scale (another kind of loss, or another vocabulary)."
+        for metric in split
+    ]
     items += published_tables.reasons(study.published)
     if items:
         yield Heading("What is not comparable")

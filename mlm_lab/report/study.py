@@ -50,14 +50,41 @@ class Study:
     damaged: Sequence[Damaged]
 
 
-def read_study(name: str, places: Places, words: Mapping[str, str]) -> Study:
-    """Gather, merge, place, check and analyse.
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What is known of a study before anything is checked."""
+
+    rows: list[Row]
+    """Those of results.csv and of the run folders, merged."""
+    curves: dict[str, list[Row]]
+    found: Gathered
+    """What the run folders at hand hold."""
+    conflicts: list[str]
+    """A line for each run whose folder and row disagree on the weights."""
+
+
+def gather_known(name: str, places: Places) -> Known:
+    """Merge what results.csv and curves.csv hold with the run folders at hand.
 
     Raises:
-        UserError: there is no run of the study; results.csv cannot be read; the runs differ in more than is declared; a mistake in the
-            sweep file.
+        UserError: results.csv cannot be read.
     """
-    rows, curves, found, conflicts = gather_rows(name, places)
+    found = gather.gather(places.output_dir, name)
+    rows, conflicts = results.merge(results.read(places.folder / results.RESULTS), found.rows)
+    hashes = [row["config_hash"] for row in rows]
+    curves = results.merge_curves(results.read(places.folder / results.CURVES), found.curves, hashes)
+    return Known(rows=rows, curves=curves, found=found, conflicts=conflicts)
+
+
+def read_study(name: str, places: Places, words: Mapping[str, str], known: Known) -> Study:
+    """Place the rows in arms, check them and analyse.
+
+    words: the declaration where there is no sweep file: factor, metric, baseline, contrast, margin.
+
+    Raises:
+        UserError: there is no run of the study; the runs differ in more than is declared; a mistake in the sweep file.
+    """
+    rows = [dict(row) for row in known.rows]
     recorded, damaged = records.read_records(places.output_dir, name)
     rows += records.failed_rows(recorded, {row["config_hash"] for row in rows})
     sweep = None
@@ -80,24 +107,15 @@ def read_study(name: str, places: Places, words: Mapping[str, str]) -> Study:
     return Study(
         declaration=declaration,
         rows=rows,
-        curves=curves,
-        found=found,
+        curves=known.curves,
+        found=known.found,
         common=tables[0],
         tuned=tables[1],
         tune=tune,
         published=beside(declaration, tables[0]),
-        warnings=[*comparable.warnings([row for row in rows if _counts(row)]), *conflicts],
-        damaged=[*found.damaged, *damaged],
+        warnings=[*comparable.warnings([row for row in rows if _counts(row)]), *known.conflicts],
+        damaged=[*known.found.damaged, *damaged],
     )
-
-
-def gather_rows(name: str, places: Places) -> tuple[list[Row], dict[str, list[Row]], Gathered, list[str]]:
-    """The merged rows and curves, what the folders hold, and a line for each conflict between them."""
-    found = gather.gather(places.output_dir, name)
-    rows, conflicts = results.merge(results.read(places.folder / results.RESULTS), found.rows)
-    hashes = [row["config_hash"] for row in rows]
-    curves = results.merge_curves(results.read(places.folder / results.CURVES), found.curves, hashes)
-    return rows, curves, found, conflicts
 
 
 def _checked_tables(rows: Sequence[Row], declaration: Declaration, signatures: placing.Signatures) -> tuple[Table, Table | None]:

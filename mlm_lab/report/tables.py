@@ -27,7 +27,10 @@ def overview(results: Sequence[MetricResult], table: Analysed) -> Table:
 
 
 def further(results: Sequence[MetricResult], table: Analysed) -> Table:
-    """The metrics that nobody named, one in a row, since they are many."""
+    """The metrics that nobody named; the arms side by side where there are few."""
+    note = "Mean ± standard deviation over pretraining seeds, with their number."
+    if len(table.by_arm) > max(4, len(results)):
+        return _by_arm("further", "Further metrics", results, table, note)
     rows = [[f"`{result.column.label}`", *(_short(result, arm) for arm in table.by_arm)] for result in results]
     note = "Mean ± standard deviation over pretraining seeds, with their number."
     return Table("further", "Further metrics", ["metric", *table.by_arm], rows, note)
@@ -103,10 +106,10 @@ def _note(result: MetricResult) -> str:
                 f"({comparison.pool.degrees_of_freedom} degrees of freedom)."
             )
         parts += [f"Out of the pool: `{arm}` ({reason})." for arm, reason in comparison.excluded.items()]
-    if result.collapsed:
+    if any(part.k for part in result.collapsed.values()):
         parts.append(
             "Runs with a collapsed fine-tuning: "
-            + ", ".join(f"`{arm}` {part.k} of {part.n}" for arm, part in result.collapsed.items())
+            + ", ".join(f"`{arm}` {part.k} of {part.n}" for arm, part in result.collapsed.items() if part.k)
             + "."
         )
     if result.floors:
@@ -151,12 +154,12 @@ def _escaped_table(result: MetricResult, name: str) -> Table:
         cell, contrast = clean.cells.get(arm), contrasts.get(arm)
         kept = f"{cell.n if cell else 0} of {every.n}"
         numbers = [score(cell.mean), score(cell.std), score(cell.median), interval(cell.low, cell.high)] if cell else ["-"] * 4
-        rows.append([arm, kept, *numbers, score(contrast.difference, sign=True) if contrast else "-"])
+        rows.append([arm, kept, *numbers, *([score(contrast.difference, sign=True) if contrast else "-"] if contrasts else [])])
     note = (
         "Without the runs that stayed on the plateau or whose fine-tuning collapsed. That is a selection on the outcome: it describes the "
         "runs that came through, and tests nothing."
     )
-    columns = ["arm", "runs kept", "mean", "std", "median", "95 % interval", "difference"]
+    columns = ["arm", "runs kept", "mean", "std", "median", "95 % interval", *(["difference"] if contrasts else [])]
     return Table(f"{name}-escaped", f"{result.column.label}, only the runs that are not flagged", columns, rows, note)
 
 

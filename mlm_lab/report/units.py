@@ -36,7 +36,9 @@ def p_value(p: float | None) -> str:
     """A p value as papers print it."""
     if p is None:
         return "-"
-    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+    if p < 0.001:
+        return "< 0.001"
+    return f"{p:.4f}" if round(p, 3) == 0.05 else f"{p:.3f}"  # the side of the level that it is on has to be seen
 
 
 def count(value: float | None) -> str:

@@ -16,7 +16,7 @@ from mlm_lab.errors import UserError
 from mlm_lab.report import markdown, results
 from mlm_lab.report.rows import Row
 from mlm_lab.report.sections import compose_document
-from mlm_lab.report.study import Places, Study, read_study
+from mlm_lab.report.study import Places, Study, gather_known, read_study
 from mlm_lab.report.write import REPORT, draw
 
 _NUMBER = re.compile(r"[-+]?\d[\d,]*\.?\d*(?:e[-+]?\d+)?")
@@ -33,7 +33,7 @@ def verify(name: str, places: Places, words: Mapping[str, str]) -> list[str]:
     file = places.folder / REPORT
     if not file.exists():
         raise UserError("there is no report yet", where=str(file), fix=f"python -m mlm_lab.report {name}")
-    study = read_study(name, places, words)
+    study = read_study(name, places, words, gather_known(name, places))
     with tempfile.TemporaryDirectory() as scratch:  # the figures decide which of them the text names
         again = markdown.render(compose_document(study, draw(study, Path(scratch))))
     recorded = {row["config_hash"]: row for row in results.read(places.folder / results.RESULTS)}

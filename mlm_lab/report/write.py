@@ -9,7 +9,7 @@ from pathlib import Path
 from mlm_lab.report import figures, html, latex, markdown, results
 from mlm_lab.report.records import TUNE_JSON
 from mlm_lab.report.sections import compose_document
-from mlm_lab.report.study import Places, Study, gather_rows, read_study
+from mlm_lab.report.study import Places, Study, gather_known, read_study
 
 REPORT, PAGE, TABLES = "report.md", "report.html", "tables.tex"
 
@@ -18,13 +18,13 @@ def write_report(name: str, places: Places, words: Mapping[str, str]) -> Study:
     """Make the report and everything beside it. The rows are written although the report may be refused.
 
     Raises:
-        UserError: see `read_study`.
+        UserError: see `gather_known` and `read_study`.
     """
-    rows, curves, _, _ = gather_rows(name, places)
-    if rows:
-        results.write(places.folder / results.RESULTS, rows)
-        results.write_curves(places.folder / results.CURVES, curves)
-    study = read_study(name, places, words)
+    known = gather_known(name, places)
+    if known.rows:
+        results.write(places.folder / results.RESULTS, known.rows)
+        results.write_curves(places.folder / results.CURVES, known.curves)
+    study = read_study(name, places, words, known)
     results.write(places.folder / results.RESULTS, study.rows)  # with the arms, and the points that left no folder
     if study.tune is not None:
         results.write_text(places.folder / TUNE_JSON, json.dumps(study.tune, indent=2) + "\n")

@@ -16,6 +16,7 @@ from mlm_lab.errors import Interrupted, UserError
 from mlm_lab.ranks import is_main_process
 from mlm_lab.run_config import to_dict
 from mlm_lab.stages.prepare import Prepared, prepare
+from mlm_lab.training.trainer import resolve_precision
 from mlm_lab.training.weights import are_whole, load_weights, save_weights, weights_file
 
 if TYPE_CHECKING:
@@ -124,6 +125,7 @@ def _record(folder: RunFolder, prepared: Prepared, module: Pretraining, recorder
         seconds=recorder.throughput.seconds,
         tokens_per_second=recorder.throughput.positions_per_second,
         peak_memory_bytes=checkpoints.peak_memory_bytes,
+        precision=resolve_precision(course.config.trainer),
         metrics={**recorder.latest, **recorder.plateau},
         fingerprints={
             "corpus": prepared.corpus_fingerprint,

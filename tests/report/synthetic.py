@@ -101,7 +101,7 @@ def write_run(
         part[last] = value
     hashed = {name: value for name, value in values.items() if name != "study"}
     config_hash = hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()
-    ratio = values["objective"]["mask_ratio"]
+    ratio = values["objective"].get("mask_ratio", 0.15)
     noise = np.random.default_rng([seed, 7])
     shared, own = noise.normal(), np.random.default_rng([seed, round(1000 * ratio)]).normal(size=4)
     loss = LOSSES.get(ratio, 5.0) + 0.1 * shared + 0.02 * own[0]
