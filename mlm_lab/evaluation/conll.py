@@ -1,4 +1,4 @@
-"""CoNLL columns: a word a line, its tag in the last column, a blank line between sentences."""
+"""CoNLL columns: a word a line, its tag in the last column or another one, a blank line between sentences."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from mlm_lab.evaluation.task import TaggedExample
 DOCUMENT_START = "-DOCSTART-"
 
 
-def read_conll(path: Path, word_prefix: str = "", plain_tags: bool = False, documents: bool = False) -> list[TaggedExample]:
+def read_conll(
+    path: Path, word_prefix: str = "", plain_tags: bool = False, documents: bool = False, column: int | None = None
+) -> list[TaggedExample]:
     """The sentences of a file; tags come out as IOB2 whatever they were.
 
     Columns are separated by tabs where a line has one, else by spaces: words may hold other white space. -DOCSTART- lines are borders of
@@ -23,6 +25,7 @@ def read_conll(path: Path, word_prefix: str = "", plain_tags: bool = False, docu
         path: plain or .gz.
         word_prefix: taken off the front of every word (WikiANN writes "en:word").
         plain_tags: also accept tags that are plain classes ("NOUN"), if none of the file has a prefix.
+        column: where the tags are, from 1, the words' column; None: the last one.
         documents: give each sentence its document; a file without -DOCSTART- lines has none, and its sentences stay alone.
 
     Raises:
@@ -45,7 +48,11 @@ def read_conll(path: Path, word_prefix: str = "", plain_tags: bool = False, docu
                     allowed=expected,
                 )
             words.append(fields[0].removeprefix(word_prefix))
-            tags.append(fields[-1])
+            if column is not None and column > columns:
+                raise UserError(
+                    "the file has no such column", where=f"{path}, line {number}", given=f"column {column} of {columns}: {line[:60]}"
+                )
+            tags.append(fields[-1 if column is None else column - 1])
             lines.append(number)
         elif words:
             sentences.append((words, tags, lines))

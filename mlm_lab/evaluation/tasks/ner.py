@@ -46,31 +46,33 @@ class Ner(FineTunedTask):
         return self.mode == "feature_based"
 
     def check(self, evaluation: Evaluation) -> None:
-        self._files(evaluation)
+        corpus_files(self.name, self.folder, evaluation)
 
     def load(self, evaluation: Evaluation, cache_dir: Path) -> TaskData:
-        files = self._files(evaluation)
+        files = corpus_files(self.name, self.folder, evaluation)
         parts = {part: read_conll(file, self.word_prefix, documents=self.document_context) for part, file in files.items()}
         names = label_names(*parts.values())
         alone = [files[part].name for part, examples in parts.items() if self.document_context and not examples[0].document]
         notes = (f"no document context in {', '.join(alone)}: no -DOCSTART- lines",) if alone else ()
         return TaskData("tagging", names, parts.pop("train"), parts.pop("dev"), extra=parts, notes=notes)
 
-    def _files(self, evaluation: Evaluation) -> dict[str, Path]:
-        if evaluation.data_dir is None:
+
+def corpus_files(task: str, folder: str, evaluation: Evaluation) -> dict[str, Path]:
+    """part -> file of a corpus under evaluation.data_dir/ner. Raises UserError where train or dev is missing."""
+    if evaluation.data_dir is None:
+        raise UserError(
+            f"task {task} is read from files",
+            given="evaluation.data_dir=null",
+            fix=f"give a folder that has ner/{folder}/train.txt: evaluation.data_dir=PATH",
+        )
+    place = Path(evaluation.data_dir).expanduser() / "ner" / folder
+    files = {part: find_file(place, stems, SUFFIXES) for part, stems in STEMS.items()}
+    for part in ("train", "dev"):
+        if files[part] is None:
             raise UserError(
-                f"task {self.name} is read from files",
-                given="evaluation.data_dir=null",
-                fix=f"give a folder that has ner/{self.folder}/train.txt: evaluation.data_dir=PATH",
+                f"task {task}: the {part} file is missing",
+                where=str(place),
+                given=f"evaluation.data_dir={evaluation.data_dir}",
+                allowed=" or ".join(f"{stem}.txt" for stem in STEMS[part]) + ", also .conll, also .gz",
             )
-        folder = Path(evaluation.data_dir).expanduser() / "ner" / self.folder
-        files = {part: find_file(folder, stems, SUFFIXES) for part, stems in STEMS.items()}
-        for part in ("train", "dev"):
-            if files[part] is None:
-                raise UserError(
-                    f"task {self.name}: the {part} file is missing",
-                    where=str(folder),
-                    given=f"evaluation.data_dir={evaluation.data_dir}",
-                    allowed=" or ".join(f"{stem}.txt" for stem in STEMS[part]) + ", also .conll, also .gz",
-                )
-        return {part: file for part, file in files.items() if file is not None}
+    return {part: file for part, file in files.items() if file is not None}

@@ -13,12 +13,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mlm_lab.errors import UserError
 from mlm_lab.evaluation.conll import label_names, read_conll
 from mlm_lab.evaluation.files import find_file, read_lines, unknown_label
+from mlm_lab.evaluation.metrics import metric_names
 from mlm_lab.evaluation.settings import Evaluation
 from mlm_lab.evaluation.task import Check, FineTunedTask, SequenceExample, TaskData
+
+if TYPE_CHECKING:
+    from mlm_lab.evaluation.measures.measure import Measure
+    from mlm_lab.tokenizers.loading import LoadedTokenizer
 
 TABULAR = (".csv", ".tsv", ".jsonl")
 COLUMNS = (".conll", ".txt")
@@ -37,11 +43,28 @@ class Own(FineTunedTask):
     """Column of the label."""
     regression: bool
     """Labels are values to predict, not classes."""
+    probe: bool
+    """Fit a linear probe on the frozen encoder's layers (measures/linear_probe.py) instead of fine-tuning; epochs, steps, learning_rate and
+    batch_size then do not matter. Both: give the file a second name, evaluation.files.mine_probe=PATH task.mine_probe.probe=true."""
     dev_share: float
     """Share of the examples cut for dev where no dev file is given."""
 
     def checks(self) -> tuple[Check, ...]:
-        return (*super().checks(), ("dev_share", self.dev_share, 0 < self.dev_share < 1, "above 0 and below 1"))
+        return (
+            *super().checks(),
+            ("probe", self.probe, not (self.probe and self.regression), "false with regression: a probe wants classes"),
+            ("dev_share", self.dev_share, 0 < self.dev_share < 1, "above 0 and below 1"),
+        )
+
+    def seeds(self, evaluation: Evaluation, first: int) -> Sequence[int]:
+        return range(1) if self.probe else super().seeds(evaluation, first)
+
+    def measure(self, data: TaskData, evaluation: Evaluation, tokenizer: LoadedTokenizer, max_length: int) -> Measure:
+        if not self.probe:
+            return super().measure(data, evaluation, tokenizer, max_length)
+        from mlm_lab.evaluation.measures.linear_probe import LinearProbe
+
+        return LinearProbe(metric_names(self, data), data, evaluation, tokenizer, max_length)
 
     def check(self, evaluation: Evaluation) -> None:
         for file in self._files(evaluation).values():
