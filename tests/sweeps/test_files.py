@@ -48,8 +48,8 @@ def sweep_of(name: str) -> SweepFile:
 def points_of(name: str) -> tuple[tuple[Point, RunConfig], ...]:
     """Every point of a grid; of a search the two ends of its ranges."""
     sweep = sweep_of(name)
-    points = sweep.points() or [make_point(sweep, _end(sweep, end)) for end in ("low", "high")]
-    return tuple((point, compose(point.overrides, loaded=READ)) for point in points)
+    points = sweep.points() or [make_point(sweep, _end(sweep, end), READ) for end in ("low", "high")]
+    return tuple((point, point.config) for point in points)
 
 
 def _end(sweep: SweepFile, end: str) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def test_one_contrast_with_the_first_value_and_a_margin_is_named_before_the_runs
 def test_the_same_file_runs_at_base(name: str) -> None:
     arms = {point.arm: (point, config) for point, config in points_of(name)}
     for point, tiny in arms.values():
-        base = compose([*point.overrides, "+experiment=ablation_base", "data=text", "data.files=[x.txt]"], loaded=READ)
+        base = compose([*point.overrides, "+experiment=ablation_base", "data=text", "data.files=[x.txt]"], loaded=point.loaded)
         assert (base.model.num_layers, base.model.hidden_size, base.budget.tokens) == (12, 768, 5e9)
         assert base.objective == tiny.objective and base.model.norm_position == tiny.model.norm_position
 
