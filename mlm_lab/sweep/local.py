@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mlm_lab import console
+from mlm_lab.errors import Interrupted
 from mlm_lab.sweep import tune
 from mlm_lab.sweep.check import check_inputs, corners
 from mlm_lab.sweep.points import Point
@@ -65,8 +66,12 @@ def run(sweep: SweepFile, points: Sequence[Point], jobs: int) -> int:
     finished = finished_elsewhere(EXPERIMENTS / study)
 
     def go_through(title: str, source: Source) -> None:
-        with console.live_table() as draw:
-            Runner(records, finished, jobs, Display(title, sweep.metric, jobs, draw).show).run(source)
+        try:
+            with console.live_table() as draw:
+                Runner(records, finished, jobs, Display(title, sweep.metric, jobs, draw).show).run(source)
+        except Interrupted:
+            console.say("stopped; the same command goes on from here")
+            raise
 
     if sweep.is_searched or sweep.early_terminate is not None:
         source: Source = Search(sweep, records, points)
@@ -76,7 +81,7 @@ def run(sweep: SweepFile, points: Sequence[Point], jobs: int) -> int:
         if sweep.study.tune is not None:
             every += [(TUNED, point) for point in _tune(sweep.study.tune, points, records, go_through)]
         source = Listed([Job(point) for point in _plan(records, every)])
-        go_through(study, source)
+        go_through(f"{study}: {len(source.jobs)} points, {jobs} at a time", source)
     code = _conclude(source, records)
     place = "" if config.output_dir == Path("runs") else f" output_dir={shlex.quote(str(config.output_dir))}"
     console.say(f"next: python -m mlm_lab.report {study}{place}")

@@ -33,7 +33,7 @@ class Point:
     seed: int | None
     """None where the sweep has no seeds."""
     tuned: str | None = None
-    """The word that tuning chose for its arm ("optim.peak_lr=0.002"), in a tuned point; else None."""
+    """The word that tuning tries, or chose for its arm ("optim.peak_lr=0.002"); None in a point of the file itself."""
     loaded: Loaded = field(default_factory=dict, repr=False, compare=False)
     """What compositions have read: the points of a sweep share it."""
 

@@ -30,7 +30,8 @@ from mlm_lab.sweep.points import Point
 from mlm_lab.sweep.records import Records, last_lines
 from mlm_lab.sweep.slots import Slot, share_out
 
-WAITING, RUNNING, ELSEWHERE, FINISHED, FAILED, STOPPED = "waiting", "running", "elsewhere", "finished", "failed", "stopped early"
+WAITING, RUNNING, ELSEWHERE, INTERRUPTED = "waiting", "running", "elsewhere", "interrupted"
+FINISHED, FAILED, STOPPED = "finished", "failed", "stopped early"
 POLL_SECONDS = 0.1
 LOOK_SECONDS = 1.0
 """Between two looks at what does not tell by itself: other machines' runs, a running point's metrics."""
@@ -104,11 +105,18 @@ class Runner:
     """Runs the jobs of a source.
 
     records: where logs and failures go. finished: config_hash -> tasks of runs whose folder may be gone (results.csv).
-    show: called with the jobs whenever something may have changed.
+    show: called with the jobs whenever something may have changed. command: what a point's overrides are the arguments of.
     """
 
-    def __init__(self, records: Records, finished: dict[str, set[str]], jobs: int, show: Callable[[Sequence[Job]], None]):
-        self._records, self._finished, self._show = records, finished, show
+    def __init__(
+        self,
+        records: Records,
+        finished: dict[str, set[str]],
+        jobs: int,
+        show: Callable[[Sequence[Job]], None],
+        command: Sequence[str] = (sys.executable, "-m", "mlm_lab"),
+    ):
+        self._records, self._finished, self._show, self._command = records, finished, show, command
         self._free = share_out(jobs)
         self._stop: int | None = None
         self._looked = 0.0
@@ -183,7 +191,7 @@ class Runner:
         with open(log, "ab") as output:
             job.log_start = output.tell()
             job.process = subprocess.Popen(
-                [sys.executable, "-m", "mlm_lab", *job.point.overrides],
+                [*self._command, *job.point.overrides],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -209,7 +217,7 @@ class Runner:
             elif job.asked_to_stop:
                 self._settle(job, STOPPED, source, error=None, exit_code=code, stopped_early=True)
             elif self._stop is not None:
-                job.state = WAITING
+                job.state = INTERRUPTED
             elif code == Claimed.exit_code:
                 job.state, job.note = ELSEWHERE, job.point.folder.claimed_by() or "another process"
             else:

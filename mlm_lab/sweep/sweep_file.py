@@ -294,12 +294,14 @@ class _Source:
             node = yaml.compose(text, Loader=yaml.SafeLoader)
             if node is None:
                 return None
+            if prefix and not _is_mapping_of_words(node):
+                return text
             self._mark(node, prefix, first_line)
             return yaml.safe_load(text)
         except yaml.YAMLError as error:
-            if prefix and not re.search(r"^\w+:", text, flags=re.MULTILINE):
+            if prefix and not re.match(r"\w+:", text):
                 return text  # prose, with a sign that YAML would read otherwise
-            mark = getattr(error, "problem_mark", None)
+            mark = getattr(error, "context_mark", None) or getattr(error, "problem_mark", None)
             where = f"{path}, line {mark.line + first_line}" if mark else str(path)
             raise UserError(f"this is not YAML: {getattr(error, 'problem', None) or error}", where=where) from None
 
@@ -314,7 +316,14 @@ class _Source:
                 self.mistakes.add(key, f"{name.value}: given a second time in line {name.start_mark.line + first_line}")
             else:
                 self.lines[key] = name.start_mark.line + first_line
-            self._mark(value, key, first_line)
+                self._mark(value, key, first_line)
+
+
+def _is_mapping_of_words(node: yaml.Node) -> bool:
+    """Not prose, of which a colon makes a mapping too."""
+    import yaml
+
+    return isinstance(node, yaml.MappingNode) and all(re.fullmatch(r"\w+", name.value) for name, _ in node.value)
 
 
 def _parameters(given: Any, method: Any, mistakes: _Mistakes) -> dict[str, tuple[Any, ...] | Distribution]:
@@ -388,10 +397,6 @@ def _study(given: Any, parameters: Mapping[str, Any], mistakes: _Mistakes) -> St
         tune = _tune(tune, parameters, mistakes)
     mistakes.expect("description.margin", margin is None or (_is_number(margin) and margin > 0), "margin: must be a number above 0")
     mistakes.expect("description.ordered", isinstance(values.get("ordered", False), bool), "ordered: must be true or false")
-    factor = _words(values.get("factor") or [key for key in parameters if key != SEED])
-    for key in factor:
-        known = key in parameters or ARM in parameters  # an arm's keys stand in conf/arm
-        mistakes.expect("description.factor", known, f"factor: {key} is no parameter ({', '.join(parameters)})")
     return Study(
         question=str(values.get("question") or ""),
         primary=Primary(**primary) if primary and len(primary) == len(fields(Primary)) and set(primary) <= set(names) else None,

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 
 from mlm_lab import console
 from mlm_lab.sweep.progress import Progress, metric_of, progress_of, summary_of
-from mlm_lab.sweep.runner import ELSEWHERE, FAILED, FINISHED, LOOK_SECONDS, RUNNING, STOPPED, WAITING, Job
+from mlm_lab.sweep.runner import ELSEWHERE, FAILED, FINISHED, INTERRUPTED, LOOK_SECONDS, RUNNING, STOPPED, WAITING, Job
 
-ORDER = (RUNNING, FAILED, ELSEWHERE, STOPPED, FINISHED, WAITING)
+ORDER = (RUNNING, INTERRUPTED, FAILED, ELSEWHERE, STOPPED, FINISHED, WAITING)
 """What is shown first where the terminal has no room for all."""
 FRAME_LINES = 9
 """Lines of a terminal that are not rows of the table."""
@@ -35,6 +35,7 @@ class Display:
         changed = [job for job in jobs if self._said.get(id(job)) != _said(job)]
         self._said |= {id(job): _said(job) for job in changed}
         for job in changed:
+            self._progress[id(job)] = progress_of(job.point.folder)
             if job.state == FINISHED:
                 self._values[id(job)] = metric_of(summary_of(job.point.folder), self._metric)
         if self._draw is None:
@@ -42,14 +43,16 @@ class Display:
                 self._tell(job, jobs)
         elif changed or time.monotonic() - self._looked >= LOOK_SECONDS:
             self._looked = time.monotonic()
-            self._progress = {id(job): progress_of(job.point.folder) for job in jobs if job.state in (RUNNING, ELSEWHERE)}
+            self._progress |= {id(job): progress_of(job.point.folder) for job in jobs if job.state in (RUNNING, ELSEWHERE)}
             rows = [self._row(job) for job in _fitting(jobs, shutil.get_terminal_size().lines - FRAME_LINES)]
             self._draw(self._title, ("arm", "seed", "state", "steps", self._metric, "time"), rows, self.note(jobs))
 
     def note(self, jobs: Sequence[Job]) -> str:
         """3 finished, 2 running, 19 waiting; about 12:30 left"""
         counts = Counter(job.state for job in jobs)
-        words = [f"{counts[state]} {state}" for state in (FINISHED, RUNNING, ELSEWHERE, STOPPED, FAILED, WAITING) if counts[state]]
+        words = [
+            f"{counts[state]} {state}" for state in (FINISHED, RUNNING, ELSEWHERE, INTERRUPTED, STOPPED, FAILED, WAITING) if counts[state]
+        ]
         left = self._seconds_left(jobs)
         return ", ".join(words) + (f"; about {console.duration(left)} left" if left is not None else "")
 
@@ -81,6 +84,7 @@ class Display:
             + (f", {self._metric} {value:.4g}" if value is not None else ""),
             ELSEWHERE: f"is worked on by {job.note}",
             STOPPED: "stopped early",
+            INTERRUPTED: "interrupted",
             FAILED: f"FAILED: {job.note}",
         }
         console.say(f"{number} {job.name}: {words[job.state]}")

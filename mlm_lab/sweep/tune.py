@@ -37,7 +37,7 @@ def _trial(tune: Tune, point: Point, value: Any) -> Point:
     words.append(f"budget.{name}={max(1, round(share)) if name in ('steps', 'tokens') else share}")
     if tune.metric.partition("/")[0] not in config.tasks:  # what it is compared by is measured in pretraining
         words.append("stages=[" + ",".join(stage for stage in config.stages if stage != "evaluate") + "]")
-    return replace(point, values={**point.values, tune.key: value}, overrides=(*point.overrides, *words), seed=tune.seed)
+    return replace(point, values={**point.values, tune.key: value}, overrides=(*point.overrides, *words), seed=tune.seed, tuned=words[0])
 
 
 def common_value(tune: Tune, point: Point) -> Any:
@@ -52,7 +52,8 @@ def choose(tune: Tune, points: Sequence[Point], tried: Mapping[str, Mapping[str,
     """What tune.json holds, from the finished short runs. A value whose run failed or diverged is not chosen."""
     summaries = {arm: {value: summary_of(trial.folder) for value, trial in of_arm.items()} for arm, of_arm in tried.items()}
     sign = 1 if tune.goal == "minimize" else -1
-    common = {point.arm: common_value(tune, point) for point in reversed(points)}
+    first = {point.arm: point for point in reversed(points)}
+    common = {arm: common_value(tune, first[arm]) for arm in tried}
     arms = {}
     for arm, of_arm in summaries.items():
         finished = {value: summary for value, summary in of_arm.items() if summary.get("status") == "finished"}
