@@ -24,6 +24,8 @@ class Pair:
     differences: tuple[float, ...] | None
     """Arm minus baseline for each of them; None where a score is undefined."""
     estimate: Estimate | None
+    own: Estimate | None
+    """The same from the pair's differences alone; None without an estimate."""
     blocks: Blocks | None
     """The fit that the estimate is of: all arms of the pool, or this pair alone."""
     pooled: bool
@@ -51,9 +53,10 @@ def _pair(arm: str, scores: Scores, baseline: str, excluded: Mapping[str, str], 
     undefined = bool(undefined_seeds(ours) or undefined_seeds(theirs))
     reason = _reason(ours, theirs, len(seeds))
     pooled = shared is not None and arm not in excluded
-    blocks = None
+    blocks = alone = None
     if reason is None:
-        blocks = shared if pooled else fit_blocks({baseline: theirs, arm: ours}, baseline)
+        alone = fit_blocks({baseline: theirs, arm: ours}, baseline)
+        blocks = shared if pooled else alone
         if blocks.std == 0:
             blocks, reason = None, "the scores do not vary over seeds"
     barred, because = _barred(excluded.get(arm), excluded.get(baseline))
@@ -62,6 +65,7 @@ def _pair(arm: str, scores: Scores, baseline: str, excluded: Mapping[str, str], 
         seeds=tuple(seeds),
         differences=None if undefined else tuple(ours[seed] - theirs[seed] for seed in seeds),
         estimate=blocks.estimates[arm] if blocks else None,
+        own=alone.estimates[arm] if blocks else None,
         blocks=blocks,
         pooled=pooled and blocks is not None,
         reason=reason,

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -24,6 +24,7 @@ def table(arms: int, seeds: int, seed: int, missing: int = 0) -> Table:
     return scores
 
 
+@settings(deadline=None)
 @given(st.integers(2, 12), st.integers(0, 1000))
 def test_two_arms_are_the_paired_t_test(seeds: int, seed: int):
     scores = table(2, seeds, seed)

@@ -89,6 +89,18 @@ def test_trap_34_a_permutation_p_only_where_it_can_reach_the_level():
     assert of(compare(scores(FOUR, 5), baseline="base", level=0.9), "up").p_permutation == 0.0625
 
 
+def test_each_pairs_own_test_and_spread_stand_beside():
+    table = scores(FOUR, 5)
+    table["down"] = {seed: 4 * value for seed, value in table["down"].items()}
+    found = compare(table, baseline="base")
+    differences = [table["down"][seed] - table["base"][seed] for seed in range(5)]
+    assert of(found, "down").p_own == pytest.approx(stats.ttest_1samp(differences, 0).pvalue)
+    assert of(found, "down").spread_ratio == pytest.approx(statistics.stdev(differences) / math.sqrt(2) / found.pool.std)
+    assert of(found, "down").spread_ratio > 1.25 > 1 > of(found, "up").spread_ratio
+    excluded = compare(table, baseline="base", excluded_from_pool={"down": "collapsed"})
+    assert of(excluded, "down").p_own == of(excluded, "down").p and of(excluded, "down").spread_ratio is None
+
+
 def test_how_much_the_pairing_gained():
     up = of(compare(scores(FOUR, 5), baseline="base"), "up")
     assert up.paired_correlation > 0.9 and up.pairing_gain > 10
@@ -134,7 +146,9 @@ def test_collapsed_runs_likewise_and_both_reasons_are_told():
 def test_a_baseline_on_the_plateau_is_not_the_better_one_and_shares_its_spread_with_none():
     found = compare(scores(FOUR, 3), baseline="base", margin=9.0, left_plateau={"base": {0: False, 1: True, 2: True}})
     assert of(found, "down").verdict == "not compared: the baseline: 1 of 3 runs did not leave the plateau"
-    assert of(compare(scores(FOUR, 3), baseline="base", excluded_from_pool={"base": "collapsed"}), "up").verdict == "better"
+    collapsed = compare(scores(FOUR, 3), baseline="base", excluded_from_pool={"base": "2 of 3 runs collapsed"})
+    assert of(collapsed, "up").verdict == "better"
+    assert of(collapsed, "down").verdict == "not compared: the baseline: 2 of 3 runs collapsed"
     assert found.pool is None and not any(contrast.pooled for contrast in found.contrasts)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
 from mlm_lab.statistics.description import Description, describe
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=12), st.sampled_from([0.8, 0.95, 0.99]))
 def test_trap_34_a_cell_as_scipy_has_it(values: list[float], level: float):
     cell = describe(values, level)

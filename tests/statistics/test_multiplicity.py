@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlm_lab.statistics.multiplicity import holm
@@ -11,6 +11,7 @@ from mlm_lab.statistics.multiplicity import holm
 P_VALUES = st.lists(st.floats(0, 1), max_size=12)
 
 
+@settings(deadline=None)
 @given(P_VALUES.filter(bool))
 def test_as_statsmodels_has_it(p_values: list[float]):
     multitest = pytest.importorskip("statsmodels.stats.multitest")
@@ -22,6 +23,7 @@ def test_by_hand():
     assert holm([]) == []
 
 
+@settings(deadline=None)
 @given(P_VALUES)
 def test_between_the_p_value_and_bonferronis_in_the_same_order(p_values: list[float]):
     adjusted = holm(p_values)

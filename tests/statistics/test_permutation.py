@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -15,6 +15,7 @@ from mlm_lab.statistics.permutation import sign_flip_p
 from mlm_lab.statistics.power import smallest_p
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(-3, 3).map(lambda x: round(x, 2)), min_size=1, max_size=9))
 def test_as_counting_every_pattern(differences: list[float]):
     hundredths = [round(100 * d) for d in differences]

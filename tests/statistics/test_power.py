@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
@@ -20,6 +20,7 @@ def test_the_power_of_a_paired_t_test_as_statsmodels_has_it():
         assert power.TTestPower().power(of_difference, seeds, 0.05) == pytest.approx(0.8, abs=1e-6)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 2000), st.floats(0, 30), st.sampled_from([0.05, 0.0125, 0.001]))
 def test_scipys_noncentral_t_where_it_is_one(freedom: int, distance: float, alpha: float):
     bound = stats.t.isf(alpha / 2, freedom)
@@ -41,6 +42,7 @@ def test_without_a_difference_the_power_is_the_error_rate():
     assert power_of(0.0, 4, 0.05) == pytest.approx(0.05)
 
 
+@settings(deadline=None)
 @given(st.floats(0.05, 3), st.floats(0.1, 3), st.integers(2, 6), st.integers(1, 4))
 def test_the_seeds_needed_are_the_fewest_that_show_it(std: float, difference: float, arms: int, comparisons: int):
     seeds = seeds_needed(std, difference, arms, comparisons=comparisons)
@@ -49,6 +51,7 @@ def test_the_seeds_needed_are_the_fewest_that_show_it(std: float, difference: fl
     assert fewer is None or fewer > difference
 
 
+@settings(deadline=None)
 @given(st.integers(2, 12), st.integers(2, 6))
 def test_more_seeds_more_arms_and_less_spread_show_more(seeds: int, arms: int):
     here = detectable_difference(1.0, seeds, arms)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
 from mlm_lab.statistics.proportions import Proportion, proportion
 
 
+@settings(deadline=None)
 @given(st.integers(1, 40), st.data(), st.sampled_from([0.8, 0.95]))
 def test_as_scipy_has_it(n: int, data: st.DataObject, level: float):
     k = data.draw(st.integers(0, n))

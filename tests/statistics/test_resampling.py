@@ -43,6 +43,16 @@ def test_without_examples_to_draw_it_is_the_t_interval_over_seeds():
     assert found.seed_share == pytest.approx(1, abs=0.03)
 
 
+def test_where_seeds_agree_it_is_the_interval_over_examples():
+    rng = np.random.default_rng(4)
+    differences = rng.normal(0.3, 1, 400)
+    ours = {s: np.stack([differences, np.ones(400)], axis=1) for s in range(10)}
+    theirs = {s: np.stack([np.zeros(400), np.ones(400)], axis=1) for s in range(10)}
+    found = resample_seeds_and_examples(ours, theirs, mean, rng, draws=5000)
+    assert found.standard_error == pytest.approx(stats.sem(differences, ddof=0) * (10 / 9) ** 0.5, rel=0.05)
+    assert found.seed_share == pytest.approx(0, abs=1e-9)
+
+
 def test_examples_that_differ_widen_it():
     few, many = (resample_seeds_and_examples(*answers(10, n, 0.1), mean, np.random.default_rng(0), draws=300) for n in (50, 5000))
     assert few.standard_error > 1.5 * many.standard_error
