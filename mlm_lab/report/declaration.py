@@ -61,11 +61,13 @@ class Declaration:
         return self.higher_is_better if metric == self.metric else not metric.endswith(_LOWER)
 
 
-def of_sweep(sweep: SweepFile, records: Sequence[Record], rows: Sequence[Row]) -> Declaration:
+def of_sweep(sweep: SweepFile, records: Sequence[Record], rows: Sequence[Row], tune: Mapping | None = None) -> Declaration:
     """The declaration of a sweep file. The points that its runner planned go before the file's own grid, since key=value words after the
-    file change them; a search has the arms that it found."""
+    file change them; a search has the arms that it found. tune: tune.json."""
     study = sweep.study
     arms, planned = _of_points(sweep, records)
+    if TUNED not in planned and tune is not None and COMMON in planned:  # no records: each arm that has a rate of its own
+        planned[TUNED] = [(arm, seed) for arm, seed in planned[COMMON] if (tune["arms"].get(arm) or {}).get("best") is not None]
     if not arms:
         arms = _of_rows(study.factor, rows)
     primary = study.primary

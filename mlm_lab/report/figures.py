@@ -9,14 +9,17 @@ differences.svg   difference from the baseline for each metric and arm, as a hea
 
 from __future__ import annotations
 
+import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlm_lab.report.analysis import MetricResult, Table, seed_of
 from mlm_lab.report.declaration import Declaration
+from mlm_lab.report.results import write_text
 from mlm_lab.report.rows import Row, number
 from mlm_lab.report.units import scale_of, unit_of
 
@@ -51,43 +54,47 @@ _DIFFERENCES = (
 )
 
 
-def draw_all(folder: Path, table: Table, declaration: Declaration, curves: Mapping[str, Sequence[Row]], suffix: str = "") -> dict[str, str]:
-    """Write the figures that these runs allow. Returns file name -> what it shows."""
-    drawn: dict[str, str] = {}
+@dataclass(frozen=True)
+class Drawing:
+    """A figure that the runs allow, before it is drawn."""
+
+    file: str
+    caption: str
+    size: tuple[float, float]
+    """Inches."""
+    paint: Callable[[Canvas], None]
+
+
+def plan(table: Table, declaration: Declaration, curves: Mapping[str, Sequence[Row]], suffix: str = "") -> list[Drawing]:
+    """The figures that these runs allow. suffix: at the end of their names, for a second table."""
+    drawings: list[Drawing] = []
+
+    def add(name: str, caption: str, size: tuple[float, float], paint: Callable[..., None], *given: object) -> None:
+        drawings.append(Drawing(f"{name}{suffix}.svg", caption, size, partial(_paint, paint, given)))
+
     primary, named = table.primary, [result for result in table.metrics if result.named and not result.primary]
     if primary is not None and primary.cells:
-        with _canvas(folder, name := f"score{suffix}.svg", (_width(primary), 3.8)) as canvas:
-            _score(canvas.subplots(), primary, declaration)
-        drawn[name] = f"{primary.column.label} by arm. {_SCORE}"
+        add("score", f"{primary.column.label} by arm. {_SCORE}", (_width(primary), 3.8), _score, primary, declaration)
     if others := [result for result in named if len(result.cells) > 1][:PANELS]:
-        columns = min(3, len(others))
-        lines = -(-len(others) // columns)
-        with _canvas(folder, name := f"scores{suffix}.svg", (3.7 * columns, 3.1 * lines)) as canvas:
-            axes = canvas.subplots(lines, columns, squeeze=False).ravel()
-            for panel, result in zip(axes, others, strict=False):
-                _score(panel, result, declaration)
-            for panel in axes[len(others) :]:
-                panel.set_axis_off()
-        drawn[name] = "The other metrics that were named before the runs, likewise."
+        size = (3.7 * min(3, len(others)), 3.1 * -(-len(others) // 3))
+        add("scores", "The other metrics that were named before the runs, likewise.", size, _scores, others, declaration)
     if (column := _curve_column(table, declaration, curves)) is not None and len(table.by_arm) <= _TOO_MANY:
-        with _canvas(folder, name := f"curves{suffix}.svg", (7.4, 4.0)) as canvas:
-            _curves(canvas, column, table, curves)
-        drawn[name] = f"{column} over the run; a line for each seed."
+        add("curves", f"{column} over the run; a line for each seed.", (7.4, 4.0), _curves, column, table, curves)
     if primary is not None and any(number(row, "flops") is not None for arm in primary.cells for row in table.by_arm[arm]):
-        with _canvas(folder, name := f"flops{suffix}.svg", (6.4, 3.8)) as canvas:
-            _flops(canvas.subplots(), primary, table)
-        drawn[name] = f"{primary.column.label} against what each run cost; large: the mean of the arm."
+        add("flops", f"{primary.column.label} against what each run cost; large: the mean of the arm.", (6.4, 3.8), _flops, primary, table)
     arms = [arm for arm in table.by_arm if arm != declaration.baseline]
-    if (differences := [result for result in table.metrics if result.comparison is not None]) and arms:
-        with _canvas(folder, name := f"differences{suffix}.svg", (2.6 + 1.25 * len(arms), 1.3 + 0.42 * len(differences))) as canvas:
-            _heat_map(canvas, differences, arms)
-        drawn[name] = f"Each arm minus the baseline, {declaration.baseline}. {_DIFFERENCES}"
-    return drawn
+    if (compared := [result for result in table.metrics if result.comparison is not None]) and arms:
+        caption = f"Each arm minus the baseline, {declaration.baseline}. {_DIFFERENCES}"
+        add("differences", caption, (2.6 + 1.25 * len(arms), 1.3 + 0.42 * len(compared)), _heat_map, compared, arms)
+    return drawings
 
 
-@contextmanager
-def _canvas(folder: Path, name: str, size: tuple[float, float]) -> Iterator[Canvas]:
-    """A figure that is written at the end. Without a date, and with ids that follow from what is drawn."""
+def _paint(paint: Callable[..., None], given: tuple, canvas: Canvas) -> None:
+    paint(canvas, *given)
+
+
+def draw(drawing: Drawing, folder: Path) -> str:
+    """Draw it into the folder, without a date and with ids that follow from what is drawn. Returns the SVG's text."""
     import matplotlib
 
     settings = {
@@ -102,10 +109,12 @@ def _canvas(folder: Path, name: str, size: tuple[float, float]) -> Iterator[Canv
     with matplotlib.rc_context(settings):
         from matplotlib.figure import Figure
 
-        canvas = Figure(figsize=size, layout="constrained")
-        yield canvas
-        folder.mkdir(parents=True, exist_ok=True)
-        canvas.savefig(folder / name, format="svg", metadata={"Date": None, "Creator": None})
+        canvas = Figure(figsize=drawing.size, layout="constrained")
+        drawing.paint(canvas)
+        text = io.StringIO()
+        canvas.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+    write_text(folder / drawing.file, text.getvalue())
+    return text.getvalue()
 
 
 def _width(result: MetricResult) -> float:
@@ -123,7 +132,20 @@ def axis_values(arms: Sequence[str], declaration: Declaration) -> list[float] | 
     return values if len(set(values)) == len(values) else None
 
 
-def _score(axes: Axes, result: MetricResult, declaration: Declaration) -> None:
+def _score(canvas: Canvas, result: MetricResult, declaration: Declaration) -> None:
+    _panel(canvas.subplots(), result, declaration)
+
+
+def _scores(canvas: Canvas, results: Sequence[MetricResult], declaration: Declaration) -> None:
+    columns = min(3, len(results))
+    panels = canvas.subplots(-(-len(results) // columns), columns, squeeze=False).ravel()
+    for panel, result in zip(panels, results, strict=False):
+        _panel(panel, result, declaration)
+    for panel in panels[len(results) :]:
+        panel.set_axis_off()
+
+
+def _panel(axes: Axes, result: MetricResult, declaration: Declaration) -> None:
     """Mean and interval of each arm, a line through the means where the factor is a number, the floor; each seed as a thin grey line."""
     arms = list(result.cells)
     numeric = axis_values(arms, declaration)
@@ -236,7 +258,8 @@ def _tokens(value: float, _: int) -> str:
     return f"{value:g}"
 
 
-def _flops(axes: Axes, result: MetricResult, table: Table) -> None:
+def _flops(canvas: Canvas, result: MetricResult, table: Table) -> None:
+    axes = canvas.subplots()
     for place, arm in enumerate(result.cells):
         look = {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)], "linestyle": ""}
         points = [(number(row, "flops"), result.scores[arm].get(seed_of(row))) for row in table.by_arm[arm]]
@@ -249,14 +272,16 @@ def _flops(axes: Axes, result: MetricResult, table: Table) -> None:
     axes.ticklabel_format(axis="x", style="sci", scilimits=(0, 0), useMathText=True)
     _label(axes, result)
     axes.margins(0.1)
-    axes.figure.legend(*axes.get_legend_handles_labels(), frameon=False, loc="outside right upper")
+    canvas.legend(*axes.get_legend_handles_labels(), frameon=False, loc="outside right upper")
 
 
 def _heat_map(canvas: Canvas, results: Sequence[MetricResult], arms: Sequence[str]) -> None:
     """A row for each metric, a column for each arm; the number stands in its field."""
     axes = canvas.subplots()
     shades = [[_shade(result, arm) for arm in arms] for result in results]
-    axes.imshow(shades, cmap="BrBG", vmin=-2, vmax=2, aspect="auto")
+    edges = [[place - 0.5 for place in range(count + 1)] for count in (len(arms), len(results))]
+    axes.pcolormesh(*edges, shades, cmap="BrBG", vmin=-2, vmax=2, edgecolor="white", linewidth=2)
+    axes.invert_yaxis()
     for y, result in enumerate(results):
         for x, arm in enumerate(arms):
             contrast = next((found for found in result.comparison.contrasts if found.arm == arm), None)

@@ -98,8 +98,8 @@ def read_study(name: str, places: Places, words: Mapping[str, str], known: Known
             where=f"{places.output_dir} and {places.folder / results.RESULTS}",
             fix=f"python -m mlm_lab.sweep {places.sweep} --run, or output_dir=FOLDER for run folders elsewhere",
         )
-    declaration = of_sweep(sweep, recorded, rows) if sweep else of_words(name, words, rows)
     tune = records.read_tune(places.output_dir / "sweeps" / name, places.folder)
+    declaration = of_sweep(sweep, recorded, rows, tune) if sweep else of_words(name, words, rows)
     signatures = placing.Signatures(declaration, sweep)
     placing.place(rows, declaration, recorded, signatures)
     placing.place_in_tables(rows, declaration.tune.key if declaration.tune else None, tune)

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import difflib
 import re
-import tempfile
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from mlm_lab.errors import UserError
 from mlm_lab.report import markdown, results
 from mlm_lab.report.rows import Row
 from mlm_lab.report.sections import compose_document
 from mlm_lab.report.study import Places, Study, gather_known, read_study
-from mlm_lab.report.write import REPORT, draw
+from mlm_lab.report.write import REPORT, plan_figures
 
 _NUMBER = re.compile(r"[-+]?\d[\d,]*\.?\d*(?:e[-+]?\d+)?")
 _PLACED = ("arm", "tables")
@@ -34,8 +32,8 @@ def verify(name: str, places: Places, words: Mapping[str, str]) -> list[str]:
     if not file.exists():
         raise UserError("there is no report yet", where=str(file), fix=f"python -m mlm_lab.report {name}")
     study = read_study(name, places, words, gather_known(name, places))
-    with tempfile.TemporaryDirectory() as scratch:  # the figures decide which of them the text names
-        again = markdown.render(compose_document(study, draw(study, Path(scratch))))
+    drawn = {drawing.file: drawing.caption for drawing in plan_figures(study)}
+    again = markdown.render(compose_document(study, drawn))
     recorded = {row["config_hash"]: row for row in results.read(places.folder / results.RESULTS)}
     return [*_row_differences(recorded, study), *_text_differences(file.read_text(encoding="utf-8"), again)]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 
 from mlm_lab.report import figures, html, latex, markdown, results
+from mlm_lab.report.figures import Drawing
 from mlm_lab.report.records import TUNE_JSON
 from mlm_lab.report.sections import compose_document
 from mlm_lab.report.study import Places, Study, gather_known, read_study
@@ -28,19 +28,16 @@ def write_report(name: str, places: Places, words: Mapping[str, str]) -> Study:
     results.write(places.folder / results.RESULTS, study.rows)  # with the arms, and the points that left no folder
     if study.tune is not None:
         results.write_text(places.folder / TUNE_JSON, json.dumps(study.tune, indent=2) + "\n")
-    drawn = draw(study, places.folder)
-    document = compose_document(study, drawn)
+    drawings = plan_figures(study)
+    svgs = {drawing.file: figures.draw(drawing, places.folder) for drawing in drawings}
+    document = compose_document(study, {drawing.file: drawing.caption for drawing in drawings})
     results.write_text(places.folder / REPORT, markdown.render(document))
-    results.write_text(
-        places.folder / PAGE, html.render(document, {file: (places.folder / file).read_text(encoding="utf-8") for file in drawn})
-    )
+    results.write_text(places.folder / PAGE, html.render(document, svgs))
     results.write_text(places.folder / TABLES, latex.render(document, name))
     return study
 
 
-def draw(study: Study, folder: Path) -> dict[str, str]:
-    """Draw every figure into the folder. Returns file -> what it shows."""
-    drawn = figures.draw_all(folder, study.common, study.declaration, study.curves)
-    if study.tuned is not None:
-        drawn |= figures.draw_all(folder, study.tuned, study.declaration, study.curves, suffix="_tuned")
-    return drawn
+def plan_figures(study: Study) -> list[Drawing]:
+    """The figures of the report, those of the tuned table behind the others."""
+    drawings = figures.plan(study.common, study.declaration, study.curves)
+    return drawings + (figures.plan(study.tuned, study.declaration, study.curves, suffix="_tuned") if study.tuned is not None else [])

@@ -1,0 +1,285 @@
+"""A whole report of made-up runs: the golden text, what a reader must find, refusals, and --verify."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from mlm_lab.report import results
+from mlm_lab.report.__main__ import main
+from mlm_lab.report.rows import number
+from tests.report import synthetic
+
+GOLDEN = Path(__file__).with_name("golden_report.md")
+FIGURES = ["score.svg", "scores.svg", "curves.svg", "flops.svg", "differences.svg"]
+
+
+def write_rough_study(root: Path) -> None:
+    """Three ratios, three seeds, and all that can go wrong: a failed run, one never started, one on the plateau, a collapsed fine-tuning,
+    a damaged folder, a run of no arm."""
+    folders = synthetic.write_study(root)
+    failed, missing = folders[1], folders[5]
+    synthetic.edit_summary(failed, status="failed", weights_sha256=None, evaluation={}, error="UserError: the loss is not finite")
+    shutil.rmtree(missing)
+    stuck = {"probe/mlm_15_loss": 6.38, "left_plateau": False, "plateau_left_step": None}
+    synthetic.write_run(root / "runs", seed=10, config={"objective.mask_ratio": 0.8}, metrics=stuck)
+    collapsed = {"pydocs_entities": {"f1": synthetic.entry([0.0], floor=[0.31, 0.33, 0.32], collapsed=[10])}}
+    synthetic.write_run(root / "runs", seed=12, config={"objective.mask_ratio": 0.8}, evaluation=collapsed)
+    synthetic.write_run(root / "runs", seed=10, config={"objective.mask_ratio": 0.5})
+    damaged = root / "runs" / "0123456789ab"
+    damaged.mkdir()
+    (damaged / "summary.json").write_text("{", encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """kind -> a folder with a study of that kind and its report, made once; each test has a copy."""
+    kinds = {"rough": write_rough_study, "whole": synthetic.write_study, "tuned": synthetic.write_tuned_study}
+
+    @cache
+    def make(kind: str) -> Path:
+        root = tmp_path_factory.mktemp(kind)
+        kinds[kind](root)
+        with contextlib.chdir(root):
+            assert main(["ratios"]) == 0
+        return root
+
+    return make
+
+
+def copied(source: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Go to a copy of a folder. Returns its experiments/ratios."""
+    shutil.copytree(source, place, dirs_exist_ok=True)
+    monkeypatch.chdir(place)
+    return place / "experiments" / "ratios"
+
+
+@pytest.fixture
+def rough(made: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return copied(made("rough"), tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def whole(made: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return copied(made("whole"), tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def tuned(made: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return copied(made("tuned"), tmp_path, monkeypatch)
+
+
+def test_the_report_of_a_rough_study_is_the_golden_one(rough: Path) -> None:
+    """Where a change is meant: python -m tests.report.test_report writes the golden file anew; read the difference."""
+    assert (rough / "report.md").read_text(encoding="utf-8") == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_the_answer_comes_first(whole: Path) -> None:
+    lines = (whole / "report.md").read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "# Which masking ratio serves an encoder best, at equal corpus tokens?"
+    assert "`mask_ratio=0.4` against `mask_ratio=0.15` by `probe/mlm_15_loss`: **better**" in lines[4]
+    headings = [line[3:] for line in lines if line.startswith("## ")]
+    assert headings[:2] == ["Results", "Figures"] and headings[-1] == "Where the numbers are"
+
+
+def test_the_numbers_are_those_of_the_runs(whole: Path) -> None:
+    rows = results.read(whole / "results.csv")
+    losses = [number(row, "probe/mlm_15_loss") for row in rows if row["arm"] == "mask_ratio=0.4"]
+    assert len(losses) == 3 and f"{sum(losses) / 3:.4f}" in (whole / "report.md").read_text(encoding="utf-8")
+
+
+def test_making_it_again_gives_the_same_bytes(whole: Path) -> None:
+    before = {file.name: file.read_bytes() for file in whole.iterdir()}
+    assert set(before) == {"report.md", "report.html", "tables.tex", "results.csv", "curves.csv", *FIGURES}
+    assert main(["ratios"]) == 0
+    assert {file.name: file.read_bytes() for file in whole.iterdir()} == before
+
+
+def test_the_report_stands_when_the_folders_are_gone(whole: Path) -> None:
+    before = {file.name: file.read_bytes() for file in whole.iterdir()}
+    shutil.rmtree(Path("runs"))
+    assert main(["ratios", "--verify"]) == 0
+    assert main(["ratios"]) == 0
+    assert {file.name: file.read_bytes() for file in whole.iterdir()} == before
+
+
+def test_runs_of_another_machine_are_added(whole: Path) -> None:
+    """Another output_dir with further seeds; the first one's folders are not at hand."""
+    shutil.rmtree(Path("runs"))
+    synthetic.write_sweep(Path(), synthetic.SWEEP.replace("[10, 11, 12]", "[10, 11, 12, 13]"))
+    for ratio in (0.15, 0.4, 0.8):
+        synthetic.write_run(Path("elsewhere"), seed=13, config={"objective.mask_ratio": ratio})
+    assert main(["ratios", "output_dir=elsewhere"]) == 0
+    assert len(results.read(whole / "results.csv")) == 12
+    assert "All 12 runs of the grid are finished." in (whole / "report.md").read_text(encoding="utf-8")
+
+
+def change_mean(folder: Path) -> None:
+    file = folder / "report.md"
+    text = file.read_text(encoding="utf-8")
+    row = next(line for line in text.splitlines() if line.startswith("| **mask_ratio=0.4** | 3 | 4."))
+    mean = row.split(" | ")[2]
+    file.write_text(text.replace(row, row.replace(mean, "4.0123")), encoding="utf-8")
+
+
+def change_row(folder: Path) -> None:
+    file = folder / "results.csv"
+    file.write_text(file.read_text(encoding="utf-8").replace(",0.002,", ",0.003,", 1), encoding="utf-8")
+
+
+def add_run(_: Path) -> None:
+    synthetic.write_run(Path("runs"), seed=13, config={"objective.mask_ratio": 0.4})
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (change_mean, r"report.md, line \d+: 4.0123 should be 4\.\d{4} \("),
+        (change_row, r"results.csv, run \w{12}, config/optim.peak_lr: 0.003; its folder says 0.002"),
+        (add_run, r"results.csv: run \w{12} is not in it; its folder is at hand"),
+    ],
+)
+def test_verify_says_what_differs(whole: Path, change: Callable[[Path], None], told: str, capsys: pytest.CaptureFixture) -> None:
+    assert main(["ratios", "--verify"]) == 0
+    change(whole)
+    assert main(["ratios", "--verify"]) == 1
+    assert re.search(told, capsys.readouterr().out)
+
+
+def test_verify_notices_a_row_changed_by_hand_whose_folder_is_gone(whole: Path, capsys: pytest.CaptureFixture) -> None:
+    shutil.rmtree(Path("runs"))
+    file = whole / "results.csv"
+    loss = results.read(file)[0]["probe/mlm_15_loss"]
+    file.write_text(file.read_text(encoding="utf-8").replace(loss, "3.9"), encoding="utf-8")
+    assert main(["ratios", "--verify"]) == 1
+    assert "should be" in capsys.readouterr().out
+
+
+def test_verify_leaves_the_folder_as_it_is(whole: Path) -> None:
+    change_mean(whole)
+    before = {file.name: file.read_bytes() for file in whole.iterdir()}
+    main(["ratios", "--verify"])
+    assert {file.name: file.read_bytes() for file in whole.iterdir()} == before
+
+
+def test_the_rows_are_kept_although_the_report_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    synthetic.write_study(tmp_path)
+    synthetic.write_run(tmp_path / "runs", seed=13, config={"objective.mask_ratio": 0.4, "optim.peak_lr": 0.004})
+    monkeypatch.chdir(tmp_path)
+    assert main(["ratios"]) == 2
+    assert "optim.peak_lr" in capsys.readouterr().err
+    assert len(results.read(tmp_path / "experiments" / "ratios" / "results.csv")) == 10
+    assert not (tmp_path / "experiments" / "ratios" / "report.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["nothing"], "no run of the study nothing is known"),
+        ([], "name one study"),
+        (["a", "b"], "name one study"),
+        (["ratios", "outputdir=x"], "did you mean output_dir?"),
+        (["experiments/ratios"], "a study's name is no path"),
+        (["ratios", "sweep=nowhere.yaml"], "there is no such sweep file"),
+        (["ratios", "--verify"], "there is no report yet"),
+        (["ratios", "--verfy"], "unrecognized arguments"),
+    ],
+)
+def test_mistakes_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, words: list[str], told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_study_without_a_sweep_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    synthetic.write_study(tmp_path)
+    shutil.rmtree(tmp_path / "sweeps")
+    monkeypatch.chdir(tmp_path)
+    assert main(["ratios"]) == 2
+    assert "factor=objective.mask_ratio" in capsys.readouterr().err
+    words = ["factor=objective.mask_ratio", "metric=probe/mlm_15_loss", "baseline=0.4", "contrast=0.15"]
+    assert main(["ratios", *words]) == 0
+    assert "`mask_ratio=0.15` against `mask_ratio=0.4`" in (tmp_path / "experiments/ratios/report.md").read_text(encoding="utf-8")
+    assert main(["ratios", "--verify", *words]) == 0
+    assert main(["ratios", "factor=objective.mask_ration"]) == 2
+    assert main(["ratios", *words[:2], "baseline=0.3"]) == 2
+
+
+def test_the_page_is_one_file_that_needs_nothing_else(rough: Path) -> None:
+    page = (rough / "report.html").read_text(encoding="utf-8")
+    assert "<script" not in page and not re.search(r"""(?:\bsrc|\bhref|@import)\b(?!="#)""", page)
+    assert page.count("<svg") == len(FIGURES) and "url(#" in page
+    ids = re.findall(r'\bid="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+    used = set(re.findall(r'href="#([^"]+)"', page)) | set(re.findall(r"url\(#([^)]+)\)", page))
+    assert used <= set(ids)
+    assert page.count("<table>") == (rough / "report.md").read_text(encoding="utf-8").count("\n| --- |")
+
+
+def test_figures_are_whole_and_have_their_labels_as_shapes(whole: Path) -> None:
+    for name in FIGURES:
+        text = (whole / name).read_text(encoding="utf-8")
+        ElementTree.fromstring(text)
+        assert "<text" not in text and "<dc:date" not in text  # no font needed; nothing that changes from day to day
+
+
+def test_the_tables_are_whole_in_latex(rough: Path) -> None:
+    text = (rough / "tables.tex").read_text(encoding="utf-8")
+    tables = (rough / "report.md").read_text(encoding="utf-8").count("\n| --- |")
+    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == tables
+    bare = re.sub(r"\\[\\&%$#_{}]", "", text)
+    assert bare.count("{") == bare.count("}") and not re.search(r"[#_^~]", re.sub(r"\\(?:label|resizebox)\{.*", "", bare))
+    for head, body in re.findall(r"\\begin\{tabular\}\{([lr]+)\}\n(.*?)\\end\{tabular\}", text, flags=re.DOTALL):
+        rows = [line for line in body.splitlines() if line.endswith(r"\\")]
+        assert rows and all(len(re.findall(r"(?<!\\)&", row)) == len(head) - 1 for row in rows)
+    labels = re.findall(r"\\label\{([^}]+)\}", text)
+    assert len(labels) == len(set(labels))
+
+
+def test_a_point_that_failed_without_a_folder_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = synthetic.write_study(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    synthetic.write_records(tmp_path, folders)
+    gone = folders[4]
+    synthetic.edit_record(tmp_path, gone, error=["Traceback", "MemoryError", ""])
+    shutil.rmtree(gone)
+    assert main(["ratios"]) == 0
+    text = (tmp_path / "experiments/ratios/report.md").read_text(encoding="utf-8")
+    assert "8 of 9 runs are finished" in text and f"| mask_ratio=0.4 | 11 | `{gone.name}` | failed | MemoryError |" in text
+    shutil.rmtree(tmp_path / "runs")
+    assert main(["ratios", "--verify"]) == 0
+
+
+def test_each_arm_at_its_own_rate(tuned: Path) -> None:
+    text = (tuned / "report.md").read_text(encoding="utf-8")
+    assert "The same with each arm at its own `optim.peak_lr`: `mask_ratio=0.4` against `mask_ratio=0.15`" in text
+    assert "| **mask_ratio=0.15** | 5.2000 | 5.1000 | 0.002 (the common one) |" in text
+    assert "| **mask_ratio=0.4** | 5.2000 | 5.3000 | 0.001 |" in text
+    assert "Those runs test nothing" in text and "score_tuned.svg" in text
+    common = re.search(r"\*\*probe/mlm_15_loss, every run\*\*.*?\| \*\*mask_ratio=0.4\*\* \| 2 \| (\S+)", text, flags=re.DOTALL)
+    own = re.search(r"each arm at its own rate\*\*.*?\| \*\*mask_ratio=0.4\*\* \| 2 \| (\S+)", text, flags=re.DOTALL)
+    assert common and own and float(own[1]) == pytest.approx(float(common[1]) - 0.5, abs=2e-4)
+    shutil.rmtree(Path("runs"))  # the rows know their tables, and tune.json lies beside them
+    assert json.loads((tuned / "tune.json").read_text())["key"] == "optim.peak_lr"
+    assert main(["ratios", "--verify"]) == 0
+
+
+if __name__ == "__main__":
+    import os
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as scratch:
+        write_rough_study(Path(scratch))
+        os.chdir(scratch)
+        main(["ratios"])
+        shutil.copy("experiments/ratios/report.md", GOLDEN)
