@@ -101,6 +101,8 @@ def _multirun(options: argparse.Namespace) -> int:
     quiet = ["hydra.output_subdir=null", "hydra/job_logging=none", "hydra/hydra_logging=none", "hydra.job.name=mlm_lab"]
     words = config.words_for_hydra(options.overrides, options.config_dir)
     where = ["--config-dir", options.config_dir] if options.config_dir else []
+    if any(word.startswith("hydra/launcher=") for word in words):
+        print(f"what each point prints is in the launcher's files: {values['output_dir']}/multirun/", flush=True)
     sys.argv = [sys.argv[0], "--multirun", *where, *places, *quiet, *words]
     import hydra
 

@@ -24,7 +24,10 @@ USAGE = """python -m mlm_lab [group=option] [key=value] [+experiment=NAME]     p
   --cfg job                 print the composed config and stop
   --config-dir DIR          a folder with your own options, laid out like conf/ (DIR/model/mine.yaml)
   -m                        run every combination of values: -m seed=0,1,2 objective.mask_ratio=0.15,0.4
+                            on a cluster, a job each: -m hydra/launcher=submitit_slurm hydra.launcher.partition=gpu seed=0,1,2
+                            (pip install 'mlm_lab[slurm]'; submitit_local runs the jobs on this machine)
 
+A file of runs that answer a question, with or without an account: python -m mlm_lab.sweep --help
 The same command again resumes an interrupted run, or shows a finished one.
 Sizes may be written 10_000_000 or 1e7. Quote what the shell would read: 'objective.replace_mix=[1,0,0]'.
 """

@@ -15,6 +15,7 @@ USAGE = """python -m mlm_lab.sweep FILE [--plan | --run] [--jobs N] [key=value .
   (neither)        check the file and show its points
   --plan           what it will cost, and what differences it can show, before anything runs
   --pilot RUNS     with --plan: finished runs (their folders, or an output_dir), from which the seeds that are needed are worked out
+  --difference D   with --pilot: the difference that the seeds are worked out for; else the study's margin
   --run            run the points here, one process each: finished ones are skipped, interrupted ones go on, a failed one stops no other
   --jobs N         so many at a time; the cores (and GPUs) are shared out equally
   key=value        for every point: budget.tokens=2e6 model=mini output_dir=DIR. A parameter's own key replaces its values: seed=0,1
@@ -44,7 +45,7 @@ def _dispatch(words: list[str]) -> int:
     if options.plan:
         from mlm_lab.sweep.plan import plan
 
-        plan(sweep, points, options.pilot)
+        plan(sweep, points or check.corners(sweep), options.jobs, options.pilot, options.difference)
         return 0
     from mlm_lab.sweep import local
 
@@ -61,6 +62,7 @@ def _parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--run", action="store_true")
     parser.add_argument("--jobs", "-j", type=int, default=1)
     parser.add_argument("--pilot", nargs="+", action="extend", default=[])
+    parser.add_argument("--difference", type=float)
     parser.add_argument("words", nargs="*")
     options = parser.parse_intermixed_args(words)
     after_pilot = [word for word in options.pilot if "=" in word and not Path(word).exists()]

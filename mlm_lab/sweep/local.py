@@ -66,22 +66,25 @@ def run(sweep: SweepFile, points: Sequence[Point], jobs: int) -> int:
     finished = finished_elsewhere(EXPERIMENTS / study)
 
     def go_through(title: str, source: Source) -> None:
+        total = source.cap if isinstance(source, Search) else len(source.jobs)
         try:
             with console.live_table() as draw:
-                Runner(records, finished, jobs, Display(title, sweep.metric, jobs, draw).show).run(source)
+                Runner(
+                    records, finished, jobs, Display(f"{title}: {total} points, {jobs} at a time", sweep.metric, total, jobs, draw).show
+                ).run(source)
         except Interrupted:
             console.say("stopped; the same command goes on from here")
             raise
 
     if sweep.is_searched or sweep.early_terminate is not None:
         source: Source = Search(sweep, records, points)
-        go_through(f"{study}: {sweep.method} search", source)
+        go_through(f"{study}, {sweep.method} search", source)
     else:
         every = [(COMMON, point) for point in points]
         if sweep.study.tune is not None:
             every += [(TUNED, point) for point in _tune(sweep.study.tune, points, records, go_through)]
         source = Listed([Job(point) for point in _plan(records, every)])
-        go_through(f"{study}: {len(source.jobs)} points, {jobs} at a time", source)
+        go_through(study, source)
     code = _conclude(source, records)
     place = "" if config.output_dir == Path("runs") else f" output_dir={shlex.quote(str(config.output_dir))}"
     console.say(f"next: python -m mlm_lab.report {study}{place}")
@@ -103,7 +106,7 @@ def _tune(settings: Tune, points: Sequence[Point], records: Records, go_through:
     tried = tune.trials(settings, points)
     short = [(TUNING, trial) for of_arm in tried.values() for trial in of_arm.values()]
     title = f"{settings.key} of each arm"
-    go_through(f"{records.path.name}: {title}", Listed([Job(point) for point in _plan(records, short)]))
+    go_through(f"{records.path.name}, {title}", Listed([Job(point) for point in _plan(records, short)]))
     chosen = tune.choose(settings, points, tried)
     tune.record(records, chosen)
     rows = [(arm, chosen["common"][arm], of_arm["best"], *of_arm["scores"].values()) for arm, of_arm in chosen["arms"].items()]
@@ -130,6 +133,6 @@ def _conclude(source: Source, records: Records) -> int:
             console.warn(f"\n{job.name} failed: {records.log_file(job.point)}")
             for line in records.read(job.point).get("error") or ():
                 console.warn(f"    {line}")
-    if counts[FAILED]:
+    if counts[FAILED] and not isinstance(source, Search):
         console.say("the same command tries the failed ones again")
     return 1 if counts[FAILED] else 0

@@ -9,6 +9,8 @@ trial is drawn with a seed of its own (its number), so that an interrupted searc
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -89,7 +91,7 @@ class Search:
         self._records.path.mkdir(parents=True, exist_ok=True)
         study = self._optuna.create_study(
             storage=self._optuna.storages.JournalStorage(backend(str(self._records.path / JOURNAL))),
-            study_name=self._sweep.name,
+            study_name=self._name(),
             direction=self._sweep.goal,
             pruner=self._pruner(points),
             load_if_exists=True,
@@ -97,6 +99,11 @@ class Search:
         for point in points if not self._sweep.is_searched else ():
             study.enqueue_trial({key: spell(value) for key, value in point.values.items()}, skip_if_exists=True)
         return study
+
+    def _name(self) -> str:
+        """Another budget, another range: another search, which starts from nothing."""
+        asked = json.dumps([self._sweep.overrides, {key: str(values) for key, values in self._sweep.parameters.items()}])
+        return f"{self._sweep.name}-{hashlib.sha256(asked.encode()).hexdigest()[:12]}"
 
     def _job(self, trial: optuna.trial.FrozenTrial) -> Job:
         """The trial as a job; one that has ended stays as it is."""
@@ -108,10 +115,13 @@ class Search:
         return job
 
     def _point(self, params: Mapping[str, Any]) -> Point:
-        """Listed values come back as they were spelt."""
+        """Listed values come back as they stand in the file; of others four digits are enough for anything that is searched."""
         values = {}
         for key, listed in self._sweep.parameters.items():
-            values[key] = params[key] if isinstance(listed, Distribution) else next(v for v in listed if spell(v) == params[key])
+            if isinstance(listed, Distribution):
+                values[key] = params[key] if listed.is_whole else float(f"{params[key]:.4g}")
+            else:
+                values[key] = next(value for value in listed if spell(value) == params[key])
         return make_point(self._sweep, values, self._loaded)
 
     def _distribution(self, values: tuple[Any, ...] | Distribution) -> BaseDistribution:

@@ -214,6 +214,8 @@ def read(path: Path | str) -> SweepFile:
     cap = values.get("run_cap")
     mistakes.expect("run_cap", cap is None or (_is_whole(cap) and cap >= 1), "run_cap: must be a whole number of at least 1")
     study = _study(values.get("description"), parameters, mistakes)
+    is_plain_grid = values.get("method") == "grid" and early is None
+    mistakes.expect("description.tune", study.tune is None or is_plain_grid, "tune: goes with a grid whose points all run to their end")
     mistakes.refuse()
     return SweepFile(
         path=path,

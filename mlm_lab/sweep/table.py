@@ -21,11 +21,12 @@ FRAME_LINES = 9
 class Display:
     """Shows jobs. Called very often; looks at run folders once a second.
 
-    metric: what is shown beside each job. draw: redraws the table (console.live_table); None: plain lines.
+    metric: what is shown beside each job. total: how many there will be. at_once: how many run at a time. draw: redraws the table
+    (console.live_table); None: plain lines.
     """
 
-    def __init__(self, title: str, metric: str, jobs: int, draw: Callable[..., None] | None):
-        self._title, self._metric, self._jobs, self._draw = title, metric, jobs, draw
+    def __init__(self, title: str, metric: str, total: int, at_once: int, draw: Callable[..., None] | None):
+        self._title, self._metric, self._total, self._at_once, self._draw = title, metric, total, at_once, draw
         self._said: dict[int, str] = {}
         self._progress: dict[int, Progress] = {}
         self._values: dict[int, float | None] = {}
@@ -60,8 +61,8 @@ class Display:
         """By the mean of those that this call has finished."""
         done = [job.seconds for job in jobs if job.state == FINISHED and job.seconds is not None]
         spent = [min(time.monotonic() - job.started, statistics.fmean(done)) for job in jobs if job.state == RUNNING] if done else []
-        left = len(spent) + sum(job.state == WAITING for job in jobs)
-        return (left * statistics.fmean(done) - sum(spent)) / min(self._jobs, left) if done and left else None
+        left = len(spent) + sum(job.state == WAITING for job in jobs) + self._total - len(jobs)
+        return (left * statistics.fmean(done) - sum(spent)) / min(self._at_once, left) if done and left else None
 
     def _row(self, job: Job) -> tuple[object, ...]:
         progress = self._progress.get(id(job))
@@ -76,7 +77,7 @@ class Display:
         """A line. What waits is not said, and of what was finished before only the number."""
         if job.state == WAITING or (job.skipped and job.state == FINISHED):
             return
-        number = f"[{sum(other.is_settled for other in jobs)}/{len(jobs)}]"
+        number = f"[{sum(other.is_settled for other in jobs)}/{self._total}]"
         value = self._values.get(id(job))
         words = {
             RUNNING: "started" + (f" on cores {','.join(map(str, job.slot.cpus))}" if job.slot and job.slot.cpus else ""),

@@ -81,6 +81,11 @@ MISTAKES = [
     (("ordered: true", TUNE.replace("0.25", "25")), 10, "tune.budget_share: must be in (0, 1]"),
     (("ordered: true", TUNE.replace("[1, 2]", "[1]")), 10, "tune.values: at least two"),
     (("ordered: true", "tune: {key: optim.peak_lr}"), 10, "tune: values, metric, goal, seed, budget_share is missing"),
+    (
+        ("ordered: true\n", f"{TUNE}\nearly_terminate: {{type: hyperband}}\n"),
+        10,
+        "tune: goes with a grid whose points all run to their end",
+    ),
     ((RATIO, "  +experiment: {values: [a, b]}\n"), 12, "an experiment is no parameter; put the word +experiment=NAME into command:"),
     ((RATIO, "  experiment: {values: [a, b]}\n"), 12, "an experiment is no parameter"),
     (
