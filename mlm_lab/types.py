@@ -120,6 +120,16 @@ class Flops(NamedTuple):
     """The vocabulary projection's part of total."""
 
 
+class Sentences(NamedTuple):
+    """Sentences to be scored, without special tokens; all (B, T)."""
+
+    ids: torch.Tensor
+    real: torch.Tensor
+    """bool: where there is a token; behind the sentence there is none."""
+    starts: torch.Tensor
+    """bool: where a token is the first one of a word."""
+
+
 @runtime_checkable
 class ObjectiveModule(Protocol):
     """What `Objective.build` returns: a torch.nn.Module with these members."""
@@ -136,6 +146,10 @@ class ObjectiveModule(Protocol):
 
     def flops(self, batch: Mapping[str, torch.Tensor]) -> Flops:
         """Forward FLOPs of a batch of these shapes, in closed form."""
+
+    def sentence_scores(self, sentences: Sentences) -> dict[str, torch.Tensor]:
+        """rule -> (B,) float64: how acceptable each sentence is by each rule that the model can be judged by; the higher, the more. {}: by
+        none. Rules are those of `objectives.sentence_scores`. In the mode (train, eval) that the module is in, without gradients."""
 
 
 class Objective(Protocol):

@@ -125,6 +125,11 @@ class MaskingRecipe:
         )
 
     @property
+    def puts_masks(self) -> bool:
+        """Whether the mask token ever stands in the text that the model reads."""
+        return self.replace_mix[0] > 0
+
+    @property
     def largest_mask_ratio(self) -> float:
         """Of the schedule."""
         return self.mask_ratio if self.mask_schedule == "constant" else max(self.mask_ratio, self.final_mask_ratio)

@@ -13,7 +13,8 @@ from torch import nn
 
 from mlm_lab.models.encoder_config import Encoder
 from mlm_lab.models.heads import MaskedLMHead
-from mlm_lab.types import IGNORE_INDEX, Flops, Output, Sums, Vocabulary
+from mlm_lab.objectives.sentence_scores import framed, of_tokens
+from mlm_lab.types import IGNORE_INDEX, Flops, Output, Sentences, Sums, Vocabulary
 
 
 class CausalLM(nn.Module):
@@ -29,6 +30,7 @@ class CausalLM(nn.Module):
     def __init__(self, model: Encoder, vocabulary: Vocabulary):
         super().__init__()
         self.static_shapes = False
+        self.vocabulary = vocabulary
         self.encoder = model.build(vocabulary, causal=True)
         self.head = MaskedLMHead(model, vocabulary.padded_size, vocabulary.size)
 
@@ -46,6 +48,14 @@ class CausalLM(nn.Module):
         correct = (logits.detach().argmax(dim=-1) == labels).sum()  # IGNORE_INDEX is no id
         count = (labels != IGNORE_INDEX).sum()
         return Output({"clm": loss}, {"clm_loss": Sums(loss.detach(), count), "clm_accuracy": Sums(correct, count)})
+
+    @torch.no_grad()
+    def sentence_scores(self, sentences: Sentences) -> dict[str, torch.Tensor]:
+        ids, mask = framed(sentences, self.vocabulary)
+        before = self.encoder(ids, mask)[:, : sentences.ids.shape[1]][sentences.real]  # (N, D): at the place before each token
+        found = torch.zeros(sentences.ids.shape, dtype=torch.float64, device=ids.device)
+        found[sentences.real] = of_tokens(self.head(before, self.encoder.embedding_weight), sentences.ids[sentences.real])
+        return {"likelihood": found.sum(dim=1)}
 
     def flops(self, batch: Mapping[str, torch.Tensor]) -> Flops:
         """Of all positions, labelled or not: a function of the shapes alone."""

@@ -76,7 +76,9 @@ class MLM(MaskingRecipe):
         from mlm_lab.objectives.mlm_module import MaskedLM
         from mlm_lab.objectives.span_boundary import MaskedSpans
 
-        return MaskedSpans(model, vocabulary, self.span_boundary_weight) if self.span_boundary_weight else MaskedLM(model, vocabulary)
+        if self.span_boundary_weight:
+            return MaskedSpans(model, vocabulary, self.span_boundary_weight, self.puts_masks)
+        return MaskedLM(model, vocabulary, self.puts_masks)
 
     def probes(self) -> dict[str, MLM]:
         """mlm_15, mlm_40: so many percent of single tokens, 80/10/10, over the same rows for every arm; only whether documents see each

@@ -14,7 +14,8 @@ from torch import nn
 from mlm_lab.corruption.replacement import KIND_NAMES
 from mlm_lab.models.encoder_config import Encoder
 from mlm_lab.models.heads import MaskedLMHead
-from mlm_lab.types import IGNORE_INDEX, Flops, Output, Sums, Vocabulary
+from mlm_lab.objectives.sentence_scores import pseudo_log_likelihoods
+from mlm_lab.types import IGNORE_INDEX, Flops, Output, Sentences, Sums, Vocabulary
 
 
 class MaskedLM(nn.Module):
@@ -26,10 +27,11 @@ class MaskedLM(nn.Module):
 
     loss_weights: Mapping[str, float] = {"mlm": 1.0}
 
-    def __init__(self, model: Encoder, vocabulary: Vocabulary):
+    def __init__(self, model: Encoder, vocabulary: Vocabulary, sees_masks: bool = True):
+        """sees_masks: whether the recipe ever puts the mask token into the text. Where it does not, the model cannot be asked with one."""
         super().__init__()
-        self.static_shapes = False
-        self.vocabulary_size = vocabulary.size
+        self.static_shapes, self.sees_masks = False, sees_masks
+        self.vocabulary, self.vocabulary_size = vocabulary, vocabulary.size
         self.encoder = model.build(vocabulary)
         self.head = MaskedLMHead(model, vocabulary.padded_size, vocabulary.size)
 
@@ -67,6 +69,9 @@ class MaskedLM(nn.Module):
         hidden = self.encoder(input_ids, attention_mask, position_ids)
         gathered = hidden.gather(1, positions[..., None].expand(-1, -1, hidden.shape[-1]))
         return self.head(gathered, self.encoder.embedding_weight)[..., : self.vocabulary_size].float()
+
+    def sentence_scores(self, sentences: Sentences) -> dict[str, torch.Tensor]:
+        return pseudo_log_likelihoods(self.predict, sentences, self.vocabulary) if self.sees_masks else {}
 
     def flops(self, batch: Mapping[str, torch.Tensor]) -> Flops:
         """Of all slots, used or not: a function of the shapes alone."""

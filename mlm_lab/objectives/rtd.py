@@ -95,7 +95,7 @@ class RTD(MaskingRecipe):
         """
         from mlm_lab.objectives.rtd_module import ReplacedTokenDetection
 
-        return ReplacedTokenDetection(model, self.generator(model), vocabulary, self.discriminator_weight)
+        return ReplacedTokenDetection(model, self.generator(model), vocabulary, self.discriminator_weight, self.puts_masks)
 
     def generator(self, model: Encoder) -> Encoder:
         """The generator to a discriminator. Its output is tied to the word embeddings whatever the model says of its own."""

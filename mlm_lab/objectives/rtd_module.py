@@ -19,7 +19,8 @@ from mlm_lab.models.heads import MaskedLMHead
 from mlm_lab.models.inverse_cdf import sample_by_inverse_cdf
 from mlm_lab.models.transformer import initialise
 from mlm_lab.objectives.mlm_module import by_kind
-from mlm_lab.types import IGNORE_INDEX, Flops, Output, Sums, Vocabulary
+from mlm_lab.objectives.sentence_scores import framed, pseudo_log_likelihoods
+from mlm_lab.types import IGNORE_INDEX, Flops, Output, Sentences, Sums, Vocabulary
 
 TensorBatch = Mapping[str, torch.Tensor]
 
@@ -52,10 +53,13 @@ class ReplacedTokenDetection(nn.Module):
     generator's head, which gives the same sums.
     """
 
-    def __init__(self, discriminator: Encoder, generator: Encoder, vocabulary: Vocabulary, discriminator_weight: float):
+    def __init__(
+        self, discriminator: Encoder, generator: Encoder, vocabulary: Vocabulary, discriminator_weight: float, sees_masks: bool = True
+    ):
+        """sees_masks: whether the generator ever reads the mask token."""
         super().__init__()
-        self.static_shapes = False
-        self.vocabulary_size = vocabulary.size
+        self.static_shapes, self.sees_masks = False, sees_masks
+        self.vocabulary, self.vocabulary_size = vocabulary, vocabulary.size
         self.loss_weights: Mapping[str, float] = {"generator": 1.0, "discriminator": discriminator_weight}
         self.encoder = discriminator.build(vocabulary)
         self.head = ReplacedTokenHead(discriminator)
@@ -108,6 +112,17 @@ class ReplacedTokenDetection(nn.Module):
         hidden = self.generator(input_ids, attention_mask, position_ids)
         gathered = hidden.gather(1, positions[..., None].expand(-1, -1, hidden.shape[-1]))
         return self.generator_head(gathered, self.generator.embedding_weight)[..., : self.vocabulary_size].float()
+
+    @torch.no_grad()
+    def sentence_scores(self, sentences: Sentences) -> dict[str, torch.Tensor]:
+        ids, mask = framed(sentences, self.vocabulary)
+        scores = self.head(self.encoder(ids, mask))[:, 1 : 1 + sentences.ids.shape[1]]  # (B, T)
+        original = F.logsigmoid(-scores.float()).double().masked_fill(~sentences.real, 0.0)
+        found = {"replaced": original.sum(dim=1)}
+        if self.sees_masks:
+            by_generator = pseudo_log_likelihoods(self.predict, sentences, self.vocabulary)
+            found |= {f"generator_{rule}": values for rule, values in by_generator.items()}
+        return found
 
     def flops(self, batch: TensorBatch) -> Flops:
         """Of generator and discriminator, and of all slots, used or not: a function of the shapes alone. A batch that the generator alone

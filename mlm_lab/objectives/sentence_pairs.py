@@ -109,10 +109,11 @@ class SentencePairObjective(MaskingRecipe):
         if not self.mlm_weight:
             return Pairs(model, vocabulary, self.pair_loss, self.label_name, self.pair_weight)
         if not self.pair_weight:
-            module = MaskedLM(model, vocabulary)
+            module = MaskedLM(model, vocabulary, self.puts_masks)
             module.loss_weights = {"mlm": self.mlm_weight}
             return module
-        return MaskedPairs(model, vocabulary, self.pair_loss, self.label_name, self.mlm_weight, self.pair_weight)
+        weights = self.mlm_weight, self.pair_weight
+        return MaskedPairs(model, vocabulary, self.pair_loss, self.label_name, *weights, self.puts_masks)
 
     def probes(self) -> dict[str, MLM]:
         """mlm_15, mlm_40, on the rows of objective=mlm, each document for itself: the same masks as in an arm without pairs. None without

@@ -15,7 +15,7 @@ from torch import nn
 from mlm_lab.models.encoder_config import Encoder
 from mlm_lab.models.heads import SequenceHead
 from mlm_lab.objectives.mlm_module import MaskedLM
-from mlm_lab.types import IGNORE_INDEX, Flops, Output, Sums, Vocabulary
+from mlm_lab.types import IGNORE_INDEX, Flops, Output, Sentences, Sums, Vocabulary
 
 
 class PairLoss(nn.Module):
@@ -49,8 +49,17 @@ class PairLoss(nn.Module):
 class MaskedPairs(MaskedLM):
     """Encoder, masked-token head and pair head; satisfies `types.ObjectiveModule`. Each loss has its own count."""
 
-    def __init__(self, model: Encoder, vocabulary: Vocabulary, name: str, label_name: str, mlm_weight: float, pair_weight: float):
-        super().__init__(model, vocabulary)
+    def __init__(
+        self,
+        model: Encoder,
+        vocabulary: Vocabulary,
+        name: str,
+        label_name: str,
+        mlm_weight: float,
+        pair_weight: float,
+        sees_masks: bool = True,
+    ):
+        super().__init__(model, vocabulary, sees_masks)
         self.loss_weights = {"mlm": mlm_weight, name: pair_weight}
         self.pair = PairLoss(model, name, label_name)
 
@@ -87,3 +96,6 @@ class Pairs(nn.Module):
     def flops(self, batch: Mapping[str, torch.Tensor]) -> Flops:
         batch_size, length = batch["input_ids"].shape
         return Flops(self.encoder.flops(batch_size, length) + self.pair.flops(batch_size), 0.0)
+
+    def sentence_scores(self, sentences: Sentences) -> dict[str, torch.Tensor]:
+        return {}

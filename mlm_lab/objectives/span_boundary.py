@@ -52,8 +52,8 @@ class MaskedSpans(MaskedLM):
     """Encoder and both heads; satisfies `types.ObjectiveModule`. Both losses count the same targets. Batches without span_borders (the
     probe's) have masked language modelling alone."""
 
-    def __init__(self, model: Encoder, vocabulary: Vocabulary, span_boundary_weight: float):
-        super().__init__(model, vocabulary)
+    def __init__(self, model: Encoder, vocabulary: Vocabulary, span_boundary_weight: float, sees_masks: bool = True):
+        super().__init__(model, vocabulary, sees_masks)
         self.loss_weights = {"mlm": 1.0, "sbo": span_boundary_weight}
         self.boundary_head = SpanBoundaryHead(model, vocabulary.padded_size, vocabulary.size)
 

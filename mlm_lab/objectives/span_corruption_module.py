@@ -13,7 +13,8 @@ from torch import nn
 
 from mlm_lab.models.decoder import TransformerDecoder, VocabularyProjection
 from mlm_lab.models.encoder_config import Encoder
-from mlm_lab.types import IGNORE_INDEX, Flops, Output, Sums, Vocabulary
+from mlm_lab.objectives.sentence_scores import Rows, in_parts, of_tokens, one_token_rows
+from mlm_lab.types import IGNORE_INDEX, Flops, Output, Sentences, Sums, Vocabulary
 
 
 class SpanCorruptionModel(nn.Module):
@@ -31,6 +32,7 @@ class SpanCorruptionModel(nn.Module):
     def __init__(self, model: Encoder, vocabulary: Vocabulary):
         super().__init__()
         self.static_shapes = False
+        self.vocabulary = vocabulary
         self.encoder = model.build(vocabulary)
         self.decoder = TransformerDecoder(model, self.encoder.embeddings)
         self.projection = VocabularyProjection(model, vocabulary.padded_size, vocabulary.size)
@@ -59,6 +61,25 @@ class SpanCorruptionModel(nn.Module):
             "span_text_loss": Sums((losses.detach() * text).sum(), text.sum()),
         }
         return Output({"span": loss}, metrics)
+
+    @torch.no_grad()
+    def sentence_scores(self, sentences: Sentences) -> dict[str, torch.Tensor]:
+        found = torch.zeros(sentences.ids.shape, dtype=torch.float64, device=sentences.ids.device)
+        for rows in in_parts(one_token_rows(sentences), sentences.ids.shape[1] + 1):
+            tokens = sentences.ids[rows.sentence, rows.place]
+            found[rows.sentence, rows.place] = of_tokens(self._filled(sentences, rows), tokens)
+        return {"sentinel_fill": found.sum(dim=1)}
+
+    def _filled(self, sentences: Sentences, rows: Rows) -> torch.Tensor:
+        """(R, V) logits of what the decoder writes behind the sentinel that stands in the place of each row's hidden token."""
+        sentinel, end, start = self.vocabulary.sentinel_ids[0], self.vocabulary.sep_id, self.vocabulary.pad_id
+        real = sentences.real[rows.sentence]
+        ids = sentences.ids[rows.sentence].masked_fill(rows.hidden, sentinel).masked_fill(~real, start)
+        ids = F.pad(ids, (0, 1), value=start).scatter(1, real.sum(dim=1, keepdim=True), end)
+        mask = F.pad(real, (1, 0), value=True).long()
+        written = torch.tensor([[start, sentinel]], device=ids.device).expand(len(ids), -1)
+        hidden = self.decoder(written, torch.ones_like(written), self.encoder(ids, mask), mask)
+        return self.projection(hidden[:, 1], self.encoder.embedding_weight)
 
     def flops(self, batch: Mapping[str, torch.Tensor]) -> Flops:
         """Of encoder, decoder and projection, at all positions: a function of the shapes alone."""
