@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PRETRAINED, FLOOR = STARTS = ("pretrained", "floor")
 """Where the weights of a cell's model come from: the run, or its random initialisation."""
 
-Kind = Literal["classification", "regression", "tagging"]
+Kind = Literal["classification", "regression", "tagging", "pairs", "answers"]
 Check = tuple[str, object, bool, str]
 
 
@@ -51,6 +51,15 @@ class TaggedExample(NamedTuple):
     """The words of every sentence of its document, shared by them all; (): the sentence is read alone."""
     place: int = 0
     """Which of the document's sentences it is."""
+
+
+class PairExample(NamedTuple):
+    """A minimal pair of sentences."""
+
+    good: str
+    bad: str
+    paradigm: str
+    """What tells the two apart."""
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,13 @@ task minus that on the control task, both over words (texts), also where the mai
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mlm_lab.errors import UserError
 from mlm_lab.evaluation.encode import NO_TOKEN, EncodedPart, encode
+from mlm_lab.evaluation.hash_order import hash_share
 from mlm_lab.evaluation.measures.fine_tuning import examples_facts, prediction_lines, refuse_blind_pooling, score_part
 from mlm_lab.evaluation.measures.measure import Outcome, Subject
 from mlm_lab.evaluation.metrics import is_constant
@@ -141,12 +141,6 @@ def split_by_hash(examples: Sequence[Example]) -> tuple[list[Example], list[Exam
     for example in examples:
         sides[hash_share("selection", repr(example[0])) < SELECTION_SHARE].append(example)
     return sides
-
-
-def hash_share(purpose: str, text: str) -> float:
-    """A number in [0, 1) that depends on the two alone."""
-    digest = blake2b(f"{purpose}/{text}".encode("utf-8", "surrogatepass"), digest_size=6).digest()
-    return int.from_bytes(digest, "big") / 2**48
 
 
 def gold_classes(part: EncodedPart) -> Classes:

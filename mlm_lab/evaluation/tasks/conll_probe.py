@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlm_lab.evaluation.conll import label_names, read_conll
-from mlm_lab.evaluation.measures.linear_probe import LinearProbe, hash_share
+from mlm_lab.evaluation.hash_order import first_by_hash
+from mlm_lab.evaluation.measures.linear_probe import LinearProbe
 from mlm_lab.evaluation.metrics import metric_names, score_tags
 from mlm_lab.evaluation.settings import Evaluation
 from mlm_lab.evaluation.task import Check, Task, TaskData
@@ -56,9 +57,7 @@ class ConllProbe(Task):
             if part in ("train", "dev")
         }
         names, train = label_names(*parts.values()), parts["train"]
-        if self.train_sentences is not None and len(train) > self.train_sentences:
-            order = sorted(range(len(train)), key=lambda i: hash_share("train", repr(train[i].words)))
-            train = [train[i] for i in sorted(order[: self.train_sentences])]
+        train = first_by_hash(train, self.train_sentences, "train", lambda example: repr(example.words))
         return TaskData("tagging", names, train, parts["dev"])
 
     def measure(self, data: TaskData, evaluation: Evaluation, tokenizer: LoadedTokenizer, max_length: int) -> LinearProbe:

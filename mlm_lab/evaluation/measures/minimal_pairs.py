@@ -1,0 +1,118 @@
+"""Minimal pairs: which of two sentences a pretrained model scores higher, by each rule that it can be judged by.
+
+    pairs -> different sentences -> tokens, sorted by length -> batches -> module.sentence_scores -> rule -> accuracy of each paradigm, mean
+
+In float32, without training; the rules are the model's own (objectives/sentence_scores.py).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import defaultdict
+from collections.abc import Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mlm_lab import console
+from mlm_lab.evaluation.encode import sorted_batches
+from mlm_lab.evaluation.measures.measure import Outcome, Subject
+from mlm_lab.evaluation.task import PairExample, TaskData
+
+if TYPE_CHECKING:
+    import torch
+
+    from mlm_lab.tokenizers.loading import LoadedTokenizer
+    from mlm_lab.types import Sentences
+
+MAIN_RULE = "pll"
+"""The one that is called `accuracy`; another stands beside it as RULE/accuracy."""
+SENTENCE_TOKENS = 1024
+"""Of a batch of sentences, each of which a masked model reads as many times as it has tokens."""
+NOTE = "scores of different objectives, or by different rules, are not compared; small models go by length and frequency too"
+UNDEFINED = "this model scores no sentences: it predicts no tokens, or has never read the mask token"
+
+
+def metric_of(rule: str) -> str:
+    return "accuracy" if rule == MAIN_RULE else f"{rule}/accuracy"
+
+
+class MinimalPairs:
+    """Satisfies `Measure`."""
+
+    def __init__(self, data: TaskData, tokenizer: LoadedTokenizer, max_length: int):
+        self.pairs: Sequence[PairExample] = data.dev
+        self.sentences = sorted({sentence for pair in self.pairs for sentence in (pair.good, pair.bad)})
+        ids, starts, lengths = tokenizer.encode_batch(self.sentences)
+        ends, kept = np.cumsum(lengths), np.minimum(lengths, max_length - 2)
+        self.truncated = int((lengths > kept).sum())
+        self.ids, self.starts = (
+            [of_all[end - n : end - n + k] for end, n, k in zip(ends, lengths, kept, strict=True)] for of_all in (ids, starts)
+        )
+
+    def settings(self, subject: Subject) -> dict:
+        return {}
+
+    def __call__(self, subject: Subject, seed: int) -> Outcome:
+        scores = self.scores(subject)
+        facts = {"examples": {"dev": len(self.pairs)}, "truncated": {"dev": self.truncated}}
+        if not scores:
+            return Outcome({metric_of(MAIN_RULE): None}, [], facts=facts | {"notes": [UNDEFINED]})
+        number = {sentence: i for i, sentence in enumerate(self.sentences)}
+        good, bad = ([number[getattr(pair, side)] for pair in self.pairs] for side in ("good", "bad"))
+        right = {rule: preferred(values[good], values[bad]) for rule, values in scores.items()}
+        paradigms = {rule: accuracies(self.pairs, of_rule) for rule, of_rule in right.items()}
+        main = next(iter(scores))
+        lines = [
+            {
+                "part": "dev",
+                "index": index,
+                "paradigm": pair.paradigm,
+                "gold": "good",
+                "prediction": {1.0: "good", 0.5: "equal", 0.0: "bad"}[float(right[main][index])],
+                "scores": {rule: [round(float(values[i]), 4) for i in (good[index], bad[index])] for rule, values in scores.items()},
+            }
+            for index, pair in enumerate(self.pairs)
+        ]
+        facts |= {"equal_pairs": int((right[main] == 0.5).sum()), "paradigms": paradigms, "notes": [NOTE]}
+        return Outcome({metric_of(rule): fmean(paradigms[rule].values()) for rule in scores}, lines, facts=facts)
+
+    def scores(self, subject: Subject) -> dict[str, np.ndarray]:
+        """rule -> (sentences,) float64."""
+        device = subject.fabric.device
+        module = copy.deepcopy(subject.module).to(device).eval()
+        found: dict[str, np.ndarray] = {}
+        done = 0
+        with console.progress(subject.title, len(self.ids), "sentences") as progress:
+            for indices in sorted_batches(np.array([max(len(ids), 1) for ids in self.ids]), SENTENCE_TOKENS):
+                for rule, values in module.sentence_scores(self._batch(indices, device)).items():
+                    found.setdefault(rule, np.zeros(len(self.ids)))[indices] = values.cpu().numpy()
+                done += len(indices)
+                progress.update(done)
+        return found
+
+    def _batch(self, indices: np.ndarray, device: torch.device) -> Sentences:
+        import torch
+
+        from mlm_lab.types import Sentences
+
+        lengths = np.array([len(self.ids[i]) for i in indices])
+        real = np.arange(max(lengths.max(), 1)) < lengths[:, None]
+        ids, starts = np.zeros(real.shape, dtype=np.int64), np.zeros(real.shape, dtype=bool)
+        ids[real], starts[real] = (np.concatenate([of_all[i] for i in indices]) for of_all in (self.ids, self.starts))
+        return Sentences(*(torch.from_numpy(array).to(device) for array in (ids, real, starts)))
+
+
+def preferred(good: np.ndarray, bad: np.ndarray) -> np.ndarray:
+    """(pairs,): 1 where the good sentence has the higher score, 1/2 where both have the same one (pairs that the tokenizer cannot tell
+    apart; BLiMP's own script counts them as wrong), else 0."""
+    return (good > bad) + 0.5 * (good == bad)
+
+
+def accuracies(pairs: Sequence[PairExample], right: Sequence[float]) -> dict[str, float]:
+    """paradigm -> accuracy."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for pair, value in zip(pairs, right, strict=True):
+        found[pair.paradigm].append(float(value))
+    return {paradigm: fmean(values) for paradigm, values in sorted(found.items())}
