@@ -29,9 +29,10 @@ class Slot:
 
 
 def share_out(jobs: int) -> list[Slot]:
-    """One slot for each of the jobs. More jobs than cores or GPUs share them."""
+    """One slot for each of the jobs. More jobs than cores or GPUs share them; OMP_NUM_THREADS may ask for fewer threads than cores."""
     cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     threads = max(1, available_cpus() // jobs)
+    threads = min(threads, int(os.environ.get("OMP_NUM_THREADS") or threads))
     gpus = _visible_gpus()
     return [Slot(_part(cpus, jobs, i), threads, _part(gpus, jobs, i) if len(gpus) > 1 else ()) for i in range(jobs)]
 

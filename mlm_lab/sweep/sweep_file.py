@@ -417,6 +417,7 @@ def _tune(given: Any, parameters: Mapping[str, Any], mistakes: _Mistakes) -> Tun
     if len(mistakes._found) > known:
         return None
     seeds = parameters.get(SEED) or ()
+    mistakes.expect("description.tune.key", tune["key"] not in parameters, f"tune.key: {tune['key']} is a parameter of the sweep already")
     own = isinstance(seeds, tuple) and tune["seed"] in seeds
     mistakes.expect("description.tune.values", isinstance(tune["values"], list) and len(tune["values"]) > 1, "tune.values: at least two")
     mistakes.expect("description.tune.goal", tune["goal"] in GOALS, f"tune.goal: must be one of {', '.join(GOALS)}")

@@ -14,6 +14,7 @@ from mlm_lab.sweep.slots import share_out
 def eight_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
 
 
 @pytest.mark.parametrize(("jobs", "threads"), [(1, 8), (2, 4), (3, 2), (8, 1), (12, 1)])
@@ -23,6 +24,11 @@ def test_each_gets_as_many_cores_as_the_others(eight_cores: None, jobs: int, thr
     if jobs <= 8:
         assert len({cpu for slot in found for cpu in slot.cpus}) == jobs * threads
     assert found[0].environment == {"OMP_NUM_THREADS": str(threads)}
+
+
+def test_fewer_threads_may_be_asked_for(eight_cores: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert [share_out(jobs)[0].threads for jobs in (1, 2, 8)] == [2, 2, 1]
 
 
 def test_several_gpus_are_shared_out_too(eight_cores: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,5 +42,6 @@ def test_several_gpus_are_shared_out_too(eight_cores: None, monkeypatch: pytest.
 
 def test_a_system_that_cannot_bind_limits_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(slots, "available_cpus", lambda: 4)
     assert [(slot.cpus, slot.threads) for slot in share_out(2)] == [((), 2), ((), 2)]

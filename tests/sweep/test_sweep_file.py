@@ -78,6 +78,7 @@ MISTAKES = [
     (("margin: 0.05", "margin: -1"), 9, "margin: must be a number above 0"),
     (("ordered: true", "ordered: 3"), 10, "ordered: must be true or false"),
     (("ordered: true", TUNE.replace("seed: 9", "seed: 1")), 10, "none of the sweep's seeds"),
+    (("ordered: true", TUNE.replace("optim.peak_lr", "objective.mask_ratio")), 10, "is a parameter of the sweep already"),
     (("ordered: true", TUNE.replace("0.25", "25")), 10, "tune.budget_share: must be in (0, 1]"),
     (("ordered: true", TUNE.replace("[1, 2]", "[1]")), 10, "tune.values: at least two"),
     (("ordered: true", "tune: {key: optim.peak_lr}"), 10, "tune: values, metric, goal, seed, budget_share is missing"),
