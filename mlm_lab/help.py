@@ -68,13 +68,18 @@ def option(folders: list[Path], word: str) -> str:
     lines = [f"{group}={name}  {_header(found[0])}", ""]
     if "_target_" not in values:
         return "\n".join([*lines, found[0].read_text(encoding="utf-8")])
-    prefix = f"task.{name}" if group == "task" else group
-    meaning = dict(field_docs(find_class(values["_target_"], group)))
+    return "\n".join([*lines, *_keys(values, f"task.{name}" if group == "task" else group)])
+
+
+def _keys(values: dict[str, Any], prefix: str) -> Iterator[str]:
+    """The keys of an option, and those of its own parts below them."""
+    meaning = dict(field_docs(find_class(values["_target_"], prefix)))
     for key, value in values.items():
-        if key != "_target_":
-            lines.append(f"{prefix}.{key}={_word(value)}")
-            lines += textwrap.wrap(meaning.get(key, ""), 116, initial_indent="    ", subsequent_indent="    ")
-    return "\n".join(lines)
+        if isinstance(value, dict) and "_target_" in value:
+            yield from _keys(value, f"{prefix}.{key}")
+        elif key != "_target_":
+            yield f"{prefix}.{key}={_word(value)}"
+            yield from textwrap.wrap(meaning.get(key, ""), 116, initial_indent="    ", subsequent_indent="    ")
 
 
 def field_docs(cls: type) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,6 @@ side nor on the machine's number of cores, and two cells with a thread each take
 from __future__ import annotations
 
 import copy
-import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -101,9 +100,9 @@ class Bench:
         """One device, in the precision of pretraining."""
         from lightning.fabric import Fabric
 
-        from mlm_lab.training.trainer import resolve_precision
+        from mlm_lab.training.trainer import quieten_lightning, resolve_precision
 
-        logging.getLogger("lightning.fabric").setLevel(logging.WARNING)  # it announces the precision, which the run has shown
+        quieten_lightning()
         return Fabric(accelerator=self.config.trainer.accelerator, devices=1, precision=resolve_precision(self.config.trainer))
 
     @contextmanager

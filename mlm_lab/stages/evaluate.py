@@ -165,7 +165,8 @@ def record(config: RunConfig, folder: RunFolder, measured: Mapping[PlanName, Mea
         folder.update_summary(evaluation={"glue": averages})
     if len(glue_averages.TASKS & set(config.tasks)) > 1:
         for average, missing in lacking.items():
-            console.say(f"glue {average}: incomplete, lacks {', '.join(missing)}")
+            tasks = dict.fromkeys(score if (task := score.partition("/")[0]) in config.tasks else task for score in missing)
+            console.say(f"glue {average}: incomplete, lacks {', '.join(tasks)}")
     return results
 
 

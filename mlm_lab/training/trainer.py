@@ -60,7 +60,7 @@ class TrainerSettings:
 
     def build(self, *, folder: Path, loggers: list, callbacks: list) -> lightning.Trainer:
         """Lightning's Trainer for one pass over the run's steps. It writes no checkpoints of its own (training/checkpoint.py does)."""
-        _quieten_lightning()
+        quieten_lightning()
         import lightning
 
         return lightning.Trainer(
@@ -129,7 +129,9 @@ _UNHELPFUL_WARNINGS = (
 )
 
 
-def _quieten_lightning() -> None:
+def quieten_lightning() -> None:
+    """Keep to itself what Lightning says about itself, and nothing else."""
+
     def is_helpful(record: logging.LogRecord) -> bool:
         return not record.getMessage().lstrip().startswith(_UNHELPFUL)
 

@@ -15,7 +15,11 @@ CONF = Path(__file__).parents[2] / "conf"
 
 def make(file: str, /, **changes):
     """The dataclass of conf/FILE.yaml with some fields changed."""
-    values = yaml.safe_load((CONF / f"{file}.yaml").read_text()) | changes
+    return _build(yaml.safe_load((CONF / f"{file}.yaml").read_text()) | changes)
+
+
+def _build(values: dict):
+    values = {name: _build(value) if isinstance(value, dict) and "_target_" in value else value for name, value in values.items()}
     module, _, name = values.pop("_target_").rpartition(".")
     return getattr(importlib.import_module(module), name)(**values)
 

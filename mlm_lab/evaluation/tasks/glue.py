@@ -6,13 +6,14 @@ none, so its columns have fixed places. QQP's official train file has rows cut i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlm_lab.errors import UserError
 from mlm_lab.evaluation.files import find_file, read_lines, unknown_label
+from mlm_lab.evaluation.glue_submission import file_text, sets_of
 from mlm_lab.evaluation.settings import Evaluation
 from mlm_lab.evaluation.task import Check, FineTunedTask, SequenceExample, TaskData
 
@@ -87,7 +88,7 @@ class Glue(FineTunedTask):
 
     def load(self, evaluation: Evaluation, cache_dir: Path) -> TaskData:
         if evaluation.data_dir is None:
-            return _from_hub(self.name)
+            return _from_hub(self.name, evaluation.submission)
         stems = {"train": "train", "dev": self.row.dev, **dict(self.row.extra)}
         notes, parts = [], {}
         for part, stem in stems.items():
@@ -97,8 +98,19 @@ class Glue(FineTunedTask):
                 continue
             parts[part], skipped = _read(file, self.row)
             notes += [f"{skipped} cut rows of {file.name} were skipped"] if skipped else []
+        unlabelled = {}
+        for found in sets_of(self.name, self.row.folder) if evaluation.submission else ():
+            file = find_file(Path(evaluation.data_dir).expanduser() / "glue" / found.folder, [found.stem], [".tsv"])
+            if file is None:
+                notes.append(f"glue/{found.folder} has no {found.stem}.tsv: no {found.file} for the test server")
+            else:
+                unlabelled[found.file] = _read_unlabelled(file, self.row)
         kind = "classification" if self.row.labels else "regression"
-        return TaskData(kind, self.row.labels, parts.pop("train"), parts.pop("dev"), extra=parts, notes=tuple(notes))
+        train, dev = parts.pop("train"), parts.pop("dev")
+        return TaskData(kind, self.row.labels, train, dev, extra=parts, unlabelled=unlabelled, notes=tuple(notes))
+
+    def submission(self, data: TaskData, answers: Mapping[str, Sequence]) -> dict[str, str]:
+        return {file: file_text(of_file, data.label_names) for file, of_file in answers.items()}
 
     def _file(self, data_dir: str, stem: str, needed: bool) -> Path | None:
         folder = Path(data_dir).expanduser() / "glue" / self.row.folder
@@ -117,29 +129,47 @@ class Glue(FineTunedTask):
 def _read(file: Path, row: Row) -> tuple[list[SequenceExample], int]:
     """The examples of a file and the number of cut rows that were skipped."""
     rows = _split(file)
-    places = row.places
-    if places is None:
-        _, header = next(rows, (0, []))
-        wanted = (*row.texts, row.label)
-        missing = [name for name in wanted if name not in header]
-        if missing:
-            raise UserError(
-                f"the header lacks {', '.join(missing)}", where=f"{file}, line 1", given=", ".join(header)[:200], allowed=", ".join(wanted)
-            )
-        places = tuple(header.index(name) for name in wanted)
+    places = row.places or _find_columns(rows, (*row.texts, row.label), file)
     examples, skipped = [], 0
     for line, fields in rows:
         if len(fields) <= max(places):
             if row.skips_cut_rows:
                 skipped += 1
                 continue
-            given = f"{len(fields)}: {' | '.join(fields)[:80]}"
-            raise UserError("a line has too few columns", where=f"{file}, line {line}", given=given, allowed=f"at least {max(places) + 1}")
+            raise _too_few_columns(file, line, fields, max(places) + 1)
         *texts, label = (fields[place] for place in places)
         examples.append(SequenceExample(texts[0], texts[1] if len(texts) > 1 else None, _parse_label(label, row, file, line)))
     if not examples:
         raise UserError("the file has no examples", where=str(file))
     return examples, skipped
+
+
+def _read_unlabelled(file: Path, row: Row) -> list[SequenceExample]:
+    """The texts of a test set. It has a header in every task; no row may be skipped, since the server counts them."""
+    rows = _split(file)
+    places = _find_columns(rows, row.texts, file)
+    examples = []
+    for line, fields in rows:
+        if len(fields) <= max(places):
+            raise _too_few_columns(file, line, fields, max(places) + 1)
+        texts = [fields[place] for place in places]
+        examples.append(SequenceExample(texts[0], texts[1] if len(texts) > 1 else None, 0))
+    return examples
+
+
+def _find_columns(rows: Iterator[tuple[int, list[str]]], wanted: Sequence[str], file: Path) -> tuple[int, ...]:
+    """Takes the header off the rows, and says where the wanted columns are."""
+    _, header = next(rows, (0, []))
+    missing = [name for name in wanted if name not in header]
+    if missing:
+        given = ", ".join(header)[:200]
+        raise UserError(f"the header lacks {', '.join(missing)}", where=f"{file}, line 1", given=given, allowed=", ".join(wanted))
+    return tuple(header.index(name) for name in wanted)
+
+
+def _too_few_columns(file: Path, line: int, fields: Sequence[str], needed: int) -> UserError:
+    given = f"{len(fields)}: {' | '.join(fields)[:80]}"
+    return UserError("a line has too few columns", where=f"{file}, line {line}", given=given, allowed=f"at least {needed}")
 
 
 def _split(file: Path) -> Iterator[tuple[int, list[str]]]:
@@ -186,7 +216,7 @@ def _check_hub(name: str) -> None:
         raise UserError(f"task {name}: {error.problem}", where=error.where, given="evaluation.data_dir=null", fix=fix) from None
 
 
-def _from_hub(name: str) -> TaskData:
+def _from_hub(name: str, submission: bool) -> TaskData:
     """The hub's copy: its class indices follow the table's order, and its columns are text(s), label, idx."""
     _check_hub(name)
     from datasets import load_dataset
@@ -196,7 +226,12 @@ def _from_hub(name: str) -> TaskData:
         split.removeprefix("validation_"): _hub_examples(sets[split]) for split in sets if split != "train" and not split.startswith("test")
     }
     dev = parts.pop("matched" if row.extra else "validation")
-    return TaskData("classification" if row.labels else "regression", row.labels, _hub_examples(sets["train"]), dev, extra=parts)
+    tests = sets_of(name, row.folder) if submission else ()
+    unlabelled = {
+        test.file: _hub_examples((sets if test.hub[0] == name else load_dataset(HUB, test.hub[0]))[test.hub[1]]) for test in tests
+    }
+    kind = "classification" if row.labels else "regression"
+    return TaskData(kind, row.labels, _hub_examples(sets["train"]), dev, extra=parts, unlabelled=unlabelled)
 
 
 def _hub_examples(rows: Dataset) -> list[SequenceExample]:
