@@ -12,7 +12,11 @@ if TYPE_CHECKING:
 
 FIGURE = "loss.svg"
 BLUE, ORANGE, GREEN, GREY = "#0072b2", "#d55e00", "#009e73", "#555555"  # Okabe and Ito's, told apart in grey too by line style
-HELD_OUT_STYLES = ({"color": ORANGE, "marker": "o"}, {"color": GREEN, "marker": "s", "linestyle": "--"})
+HELD_OUT_STYLES = (
+    {"color": ORANGE, "marker": "o", "linewidth": 1.6},
+    {"color": ORANGE, "marker": "^", "linewidth": 1.0, "linestyle": ":"},
+    {"color": GREEN, "marker": "s", "linewidth": 1.6, "linestyle": "--"},
+)
 
 
 def draw_loss_curve(metrics_csv: Path, summary: Mapping[str, Any], figure: Path) -> None:
@@ -46,13 +50,10 @@ def _draw_held_out(axes: Axes, rows: list[dict[str, str]], columns: list[str]) -
     probes = [name for name in columns if name.startswith("probe/") and f"{name.removesuffix('_loss')}_masked_loss" in columns]
     probes = probes or [name for name in columns if name.endswith("_loss") and name.startswith("probe/")]
     probes = probes or [name for name in columns if name.endswith("_text_loss") and name.startswith("val/")] or ["val/loss"]
-    for name, style in zip(probes, HELD_OUT_STYLES, strict=False):
+    masked = [f"{probes[0].removesuffix('_loss')}_masked_loss"]
+    for name, style in zip([probes[0], *(masked if masked[0] in columns else []), *probes[1:]], HELD_OUT_STYLES, strict=False):
         label = f"held out, {name.removesuffix('_loss').removesuffix('/loss')}"
-        axes.plot(*_points(rows, name), **{"linewidth": 1.6, "markersize": 3.5, "label": label} | style)
-    masked = f"{probes[0].removesuffix('_loss')}_masked_loss"
-    if masked in columns:
-        style = {"color": ORANGE, "linewidth": 1.0, "linestyle": ":", "marker": "^", "markersize": 3.5}
-        axes.plot(*_points(rows, masked), **style, label="its masked targets alone")
+        axes.plot(*_points(rows, name), markersize=3.5, label=label, **style)
 
 
 def _draw_baselines(axes: Axes, metrics: Mapping[str, Any]) -> None:
