@@ -107,7 +107,7 @@ def test_where_nothing_differs(seeds: int):
 @pytest.mark.parametrize("seeds", SEEDS)
 def test_with_missing_cells_the_intervals_hold_as_stated(seeds: int):
     """Two of the cells; the arms at once at least as stated, for the least correlation stands for all."""
-    found = tally(seeds, 4000, effects={"second": 2.0}, missing=2)
+    found = tally(seeds, 2000, effects={"second": 2.0}, missing=2)
     pairs = found["covered"], found["studies"]
     assert is_at_most(found["studies"] - found["all_covered"], found["studies"], 0.05)
     assert seeds == 3 or is_as_stated(*pairs, 0.95)  # of three seeds, two missing may leave the primary contrast without a pair
@@ -117,24 +117,24 @@ def test_with_missing_cells_the_intervals_hold_as_stated(seeds: int):
 @pytest.mark.parametrize("seeds", SEEDS)
 def test_what_is_equivalent_by_mistake(seeds: int):
     """The true difference is the margin itself, the worst case."""
-    found = tally(seeds, 4000, effects={"first": 8.0}, margin=8.0)
-    assert is_as_stated(found["equivalent"], 4000, 0.05)
+    found = tally(seeds, 2000, effects={"first": 8.0}, margin=8.0)
+    assert is_as_stated(found["equivalent"], 2000, 0.05)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", SEEDS)
 def test_the_detectable_difference_is_shown_four_times_in_five(seeds: int):
-    found = tally(seeds, 4000, effects={"first": detectable_difference(1.0, seeds, len(ARMS))})
-    assert is_as_stated(found["told_apart"], 4000, 0.8)
+    found = tally(seeds, 2000, effects={"first": detectable_difference(1.0, seeds, len(ARMS))})
+    assert is_as_stated(found["told_apart"], 2000, 0.8)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", SEEDS)
 def test_an_arm_of_another_spread_out_of_the_pool_harms_no_other(seeds: int):
     excluded = {"fourth": "1 of 3 runs did not leave the plateau"}
-    found = tally(seeds, 4000, effects={"fourth": 3.0}, spread={"fourth": 6.0}, excluded_from_pool=excluded)
-    assert is_as_stated(found["covered"], 4000, 0.95)
-    assert is_at_most(4000 - found["all_covered"], 4000, 0.05)
+    found = tally(seeds, 2000, effects={"fourth": 3.0}, spread={"fourth": 6.0}, excluded_from_pool=excluded)
+    assert is_as_stated(found["covered"], 2000, 0.95)
+    assert is_at_most(2000 - found["all_covered"], 2000, 0.05)
     assert found["better"] == 0
 
 

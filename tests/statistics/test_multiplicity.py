@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,10 +13,14 @@ from mlm_lab.statistics.multiplicity import holm
 P_VALUES = st.lists(st.floats(0, 1), max_size=12)
 
 
-@settings(deadline=None)
-@given(P_VALUES.filter(bool))
-def test_as_statsmodels_has_it(p_values: list[float]):
-    multitest = pytest.importorskip("statsmodels.stats.multitest")
+@pytest.fixture(scope="module")
+def multitest() -> ModuleType:
+    return pytest.importorskip("statsmodels.stats.multitest")
+
+
+@settings(deadline=None, max_examples=25)
+@given(p_values=P_VALUES.filter(bool))
+def test_as_statsmodels_has_it(multitest: ModuleType, p_values: list[float]):
     assert holm(p_values) == pytest.approx(list(multitest.multipletests(p_values, method="holm")[1]))
 
 
