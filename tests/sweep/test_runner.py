@@ -121,6 +121,22 @@ def test_a_point_on_which_another_process_works_is_waited_for(tmp_path: Path) ->
     assert len(every[0].starts) == 1
 
 
+def test_a_point_of_a_machine_that_no_longer_answers_is_taken_over_once_its_heartbeat_is_old(tmp_path: Path) -> None:
+    (point,) = points(tmp_path, "1x0")
+    point.folder.path.mkdir(parents=True)
+    dead = point.folder.path / ".claim-1"
+    dead.write_text("process 7 on another, since 2026-01-01 00:00:00\nanother-machine\n")
+    seen: list[tuple[str, str]] = []
+
+    def show(jobs: list[Job]) -> None:
+        seen.append((jobs[0].state, jobs[0].note))
+        if jobs[0].state == ELSEWHERE:
+            os.utime(dead, (time.time() - 1000,) * 2)
+
+    assert states(run([point], show=show)) == [FINISHED]
+    assert seen[0] == (ELSEWHERE, "process 7 on another, since 2026-01-01 00:00:00") and len(point.starts) == 1
+
+
 def test_two_runners_on_one_folder_run_no_point_twice(tmp_path: Path) -> None:
     every = points(tmp_path, *["2x0.1"] * 6)
     command = [sys.executable, "-m", "tests.sweep.stubs", str(tmp_path), "2", *["2x0.1"] * 6]
