@@ -174,7 +174,8 @@ def _panel(axes: Axes, result: MetricResult, declaration: Declaration) -> None:
     if floors:
         floor = sum(floors) / len(floors)
         axes.axhline(floor, color=COLOURS[1], linewidth=1, linestyle="--")
-        axes.annotate("random start", (1, floor), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8, color=COLOURS[1])
+        place = {"xycoords": ("axes fraction", "data"), "xytext": (4, 0), "textcoords": "offset points"}
+        axes.annotate("random\nstart", (1, floor), **place, ha="left", va="center", fontsize=8, color=COLOURS[1])
     _label(axes, result)
     axes.margins(x=0.08)
     _frame_runs(axes, result, floors)

@@ -26,7 +26,7 @@ caption { text-align: left; font-weight: 600; padding: 0 0 .45rem; white-space: 
 th, td { padding: .32rem .8rem .32rem 0; text-align: left; vertical-align: top; }
 th { border-bottom: 1.5px solid var(--ink); font-weight: 600; vertical-align: bottom; }
 td { border-bottom: 1px solid var(--line); }
-td:last-child:not(.r) { min-width: 15rem; }
+.w { min-width: 13rem; }
 .r { text-align: right; white-space: nowrap; }
 .note { color: var(--soft); font-size: .82rem; max-width: 60rem; margin: 0 0 1.5rem; }
 figure { margin: 1.5rem 0 2rem; }
@@ -34,6 +34,9 @@ figure svg { max-width: 100%; height: auto; display: block; }
 figcaption { color: var(--soft); font-size: .85rem; max-width: 46rem; margin-top: .4rem; }
 @media print { main { padding: 0; max-width: none; } h2 { break-after: avoid; } table, figure { break-inside: avoid; } }
 """
+
+_SENTENCE = 28
+"""Letters from which a cell is a sentence."""
 
 
 def render(document: Document, figures: Mapping[str, str]) -> str:
@@ -64,13 +67,20 @@ def _block(block: Block, figures: Mapping[str, str], number: int) -> str:
 
 
 def _table(table: Table) -> str:
-    kinds = [' class="r"' if table.at_right(i) else "" for i in range(len(table.columns))]
+    kinds = [_kind(table, i) for i in range(len(table.columns))]
     head = "".join(f"<th{kind}>{_inline(column)}</th>" for kind, column in zip(kinds, table.columns, strict=True))
     rows = ("".join(f"<td{kind}>{_inline(cell)}</td>" for kind, cell in zip(kinds, row, strict=True)) for row in table.rows)
     body = "".join(f"<tr>{row}</tr>\n" for row in rows)
     note = f'<p class="note">{_inline(table.note)}</p>' if table.note else ""
     caption = f"<caption>{_inline(table.caption)}</caption>"
     return f'<div class="table"><table>{caption}<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table></div>{note}'
+
+
+def _kind(table: Table, column: int) -> str:
+    """Numbers stand at the right in one line; sentences get room."""
+    if table.at_right(column):
+        return ' class="r"'
+    return ' class="w"' if any(len(row[column]) > _SENTENCE for row in table.rows) else ""
 
 
 def _embed(svg: str, prefix: str) -> str:

@@ -35,8 +35,8 @@ _GROUPS = ("hardware/", "versions/", "git_commit", "error", "fingerprints/")
 _CURVE_FIRST = ("config_hash", "step", "tokens", "seconds", "flops")
 
 
-def read(file: Path) -> list[Row]:
-    """The rows of a CSV file; none where it does not exist.
+def read(file: Path, key: str = "config_hash") -> list[Row]:
+    """The rows of a CSV file; none where it does not exist. key: a column that it has, and every row of it.
 
     Raises:
         UserError: the file is not a table of runs.
@@ -50,9 +50,9 @@ def read(file: Path) -> list[Row]:
             header = reader.fieldnames or []
     except (csv.Error, UnicodeDecodeError) as error:
         raise UserError("the results cannot be read", where=str(file), given=str(error), fix="restore the file, or move it away") from None
-    if "config_hash" not in header:
-        raise UserError("the results have no column config_hash", where=str(file), fix="restore the file, or move it away")
-    return [row for row in rows if row.get("config_hash")]
+    if key not in header:
+        raise UserError(f"the results have no column {key}", where=str(file), fix="restore the file, or move it away")
+    return [row for row in rows if row.get(key)]
 
 
 def merge(known: Iterable[Row], found: Iterable[Row]) -> tuple[list[Row], list[str]]:
@@ -94,14 +94,23 @@ def merge_curves(known: Iterable[Row], found: Mapping[str, Sequence[Row]], hashe
 
 def write(file: Path, rows: Sequence[Row]) -> None:
     """Write results.csv, whole and at once. The same rows give the same bytes."""
-    write_text(file, _table(rows, _order(rows)))
+    write_rows(file, rows, _order(rows))
 
 
 def write_curves(file: Path, curves: Mapping[str, Sequence[Row]]) -> None:
     """Write curves.csv, whole and at once."""
     lines = [line for curve in curves.values() for line in curve]
     further = sorted({name for line in lines for name in line} - set(_CURVE_FIRST))
-    write_text(file, _table(lines, [*_CURVE_FIRST, *further]))
+    write_rows(file, lines, [*_CURVE_FIRST, *further])
+
+
+def write_rows(file: Path, rows: Sequence[Row], columns: Sequence[str]) -> None:
+    """Write a CSV file of these columns, whole and at once."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(file, out.getvalue())
 
 
 def write_text(file: Path, content: str) -> None:
@@ -125,11 +134,3 @@ def _order(rows: Iterable[Row]) -> list[str]:
     about = [name for group in _GROUPS for name in sorted(names) if name.startswith(group) and name not in _FIRST]
     first = [*_FIRST, *config, *_THEN, *about]
     return [*first, *sorted(names - set(first))]
-
-
-def _table(rows: Sequence[Row], columns: Sequence[str]) -> str:
-    out = io.StringIO()
-    writer = csv.DictWriter(out, columns, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()

@@ -112,6 +112,8 @@ def _results(study: Study, table: Table, figures: Mapping[str, str]) -> Iterator
     for result in named:
         if len(result.cells) > 1 or len(table.by_arm) == 1:  # an arm alone on its scale has its number in the table above
             yield from tables.of_metric(result, study.declaration)
+    if study.examples and table is study.common:
+        yield tables.over_examples(study.examples, study.declaration)
     missing = [metric for metric in study.declaration.named if not any(result.column.metric == metric for result in table.metrics)]
     if missing:
         yield Paragraph("Named before the runs and measured by none of them: " + ", ".join(f"`{metric}`" for metric in missing) + ".")

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlm_lab.errors import UserError
-from mlm_lab.report import comparable, gather, placing, records, results
+from mlm_lab.report import comparable, examples, gather, placing, records, results
 from mlm_lab.report.analysis import FINISHED, Table, analyse
 from mlm_lab.report.declaration import Declaration, of_sweep, of_words
+from mlm_lab.report.examples import OverExamples, over_examples
 from mlm_lab.report.gather import Damaged, Gathered
 from mlm_lab.report.published import PublishedStudy, beside
 from mlm_lab.report.records import COMMON, TUNED
@@ -45,6 +46,8 @@ class Study:
     """Each arm at its own; None where nothing was tuned."""
     tune: Mapping | None
     """tune.json."""
+    examples: Sequence[OverExamples]
+    """Contrasts of the common table with an interval over seeds and examples, where there are 10 seeds."""
     published: Sequence[PublishedStudy]
     warnings: Sequence[str]
     damaged: Sequence[Damaged]
@@ -76,10 +79,11 @@ def gather_known(name: str, places: Places) -> Known:
     return Known(rows=rows, curves=curves, found=found, conflicts=conflicts)
 
 
-def read_study(name: str, places: Places, words: Mapping[str, str], known: Known) -> Study:
+def read_study(name: str, places: Places, words: Mapping[str, str], known: Known, again: bool = False) -> Study:
     """Place the rows in arms, check them and analyse.
 
-    words: the declaration where there is no sweep file: factor, metric, baseline, contrast, margin.
+    words: the declaration where there is no sweep file: factor, metric, baseline, contrast, margin. again: whether to work out anew what
+    examples.csv keeps.
 
     Raises:
         UserError: there is no run of the study; the runs differ in more than is declared; a mistake in the sweep file.
@@ -104,6 +108,7 @@ def read_study(name: str, places: Places, words: Mapping[str, str], known: Known
     placing.place(rows, declaration, recorded, signatures)
     placing.place_in_tables(rows, declaration.tune.key if declaration.tune else None, tune)
     tables = _checked_tables(rows, declaration, signatures)
+    kept = results.read(places.folder / examples.FILE, key="weights")
     return Study(
         declaration=declaration,
         rows=rows,
@@ -112,6 +117,7 @@ def read_study(name: str, places: Places, words: Mapping[str, str], known: Known
         common=tables[0],
         tuned=tables[1],
         tune=tune,
+        examples=over_examples(tables[0], declaration.baseline, known.found.folders, kept, again),
         published=beside(declaration, tables[0]),
         warnings=[*comparable.warnings([row for row in rows if _counts(row)]), *known.conflicts],
         damaged=[*known.found.damaged, *damaged],

@@ -9,7 +9,8 @@ from mlm_lab.report.analysis import MetricResult
 from mlm_lab.report.analysis import Table as Analysed
 from mlm_lab.report.declaration import Declaration
 from mlm_lab.report.document import Block, Heading, Paragraph, Table
-from mlm_lab.report.units import interval, p_value, score, unit_of
+from mlm_lab.report.examples import OverExamples
+from mlm_lab.report.units import count, interval, p_value, percent, score, unit_of
 
 if TYPE_CHECKING:
     from mlm_lab.statistics.compare import Comparison
@@ -161,6 +162,25 @@ def _escaped_table(result: MetricResult, name: str) -> Table:
     )
     columns = ["arm", "runs kept", "mean", "std", "median", "95 % interval", *(["difference"] if contrasts else [])]
     return Table(f"{name}-escaped", f"{result.column.label}, only the runs that are not flagged", columns, rows, note)
+
+
+def over_examples(found: Sequence[OverExamples], declaration: Declaration) -> Table:
+    """The contrasts from 10 seeds on, with an interval for further examples too."""
+    rows = []
+    for contrast in found:
+        numbers = contrast.numbers
+        ends = interval(numbers["low"], numbers["high"], sign=True)
+        share = percent(numbers["seed_share"])
+        sizes = [count(numbers["seeds"]), count(numbers["examples"])]
+        rows.append(
+            [mark_arm(contrast.arm, declaration), f"`{contrast.metric}`", score(numbers["difference"], sign=True), ends, share, *sizes]
+        )
+    columns = ["arm", "metric", "difference", "95 % interval", "share of seeds", "seeds", "examples"]
+    note = (
+        "Seeds and examples (sentences, for entities) drawn anew together: the interval holds for other examples of the kind too. Share of "
+        "seeds: of the variance, what is there with the examples as they are."
+    )
+    return Table("examples", "Over seeds and examples", columns, rows, note)
 
 
 def slug(text: str) -> str:

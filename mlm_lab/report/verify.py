@@ -31,7 +31,7 @@ def verify(name: str, places: Places, words: Mapping[str, str]) -> list[str]:
     file = places.folder / REPORT
     if not file.exists():
         raise UserError("there is no report yet", where=str(file), fix=f"python -m mlm_lab.report {name}")
-    study = read_study(name, places, words, gather_known(name, places))
+    study = read_study(name, places, words, gather_known(name, places), again=True)
     drawn = {drawing.file: drawing.caption for drawing in plan_figures(study)}
     again = markdown.render(compose_document(study, drawn))
     recorded = {row["config_hash"]: row for row in results.read(places.folder / results.RESULTS)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from mlm_lab.report import figures, html, latex, markdown, results
+from mlm_lab.report import examples, figures, html, latex, markdown, results
 from mlm_lab.report.figures import Drawing
 from mlm_lab.report.records import TUNE_JSON
 from mlm_lab.report.sections import compose_document
@@ -28,6 +28,8 @@ def write_report(name: str, places: Places, words: Mapping[str, str]) -> Study:
     results.write(places.folder / results.RESULTS, study.rows)  # with the arms, and the points that left no folder
     if study.tune is not None:
         results.write_text(places.folder / TUNE_JSON, json.dumps(study.tune, indent=2) + "\n")
+    if study.examples:
+        results.write_rows(places.folder / examples.FILE, [found.row for found in study.examples], examples.COLUMNS)
     drawings = plan_figures(study)
     svgs = {drawing.file: figures.draw(drawing, places.folder) for drawing in drawings}
     document = compose_document(study, {drawing.file: drawing.caption for drawing in drawings})

@@ -1,0 +1,125 @@
+"""From rows to what the report says: which runs count, which are set apart, and what the words of a document become."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mlm_lab.report import html, latex, markdown, pairs
+from mlm_lab.report.document import Bullets, Document, Heading, Paragraph, Table
+from mlm_lab.report.gather import gather
+from mlm_lab.report.study import Study, gather_known, read_study
+from mlm_lab.report.units import interval, p_value, scale_of, score, unit_of
+from tests.report import synthetic
+
+
+def read(root: Path) -> Study:
+    places = synthetic.places(root)
+    return read_study("ratios", places, {}, gather_known("ratios", places))
+
+
+def test_the_main_table_keeps_a_run_on_the_plateau_and_the_second_does_not(tmp_path: Path) -> None:
+    synthetic.write_study(tmp_path)
+    stuck = {"probe/mlm_15_loss": 1.0, "left_plateau": False, "plateau_left_step": None}  # the best number of all
+    synthetic.write_run(tmp_path / "runs", seed=10, config={"objective.mask_ratio": 0.8}, metrics=stuck)
+    table = read(tmp_path).common
+    primary = table.primary
+    assert primary.cells["mask_ratio=0.8"].n == 3 and primary.escaped.cells["mask_ratio=0.8"].n == 2
+    assert primary.escaped.cells["mask_ratio=0.4"].n == 3
+    assert (table.plateau["mask_ratio=0.8"].k, table.plateau["mask_ratio=0.8"].n) == (2, 3)
+    contrast = next(found for found in primary.comparison.contrasts if found.arm == "mask_ratio=0.8")
+    assert contrast.verdict != "better" and not contrast.pooled
+
+
+def test_a_collapsed_run_counts_on_its_own_task(tmp_path: Path) -> None:
+    synthetic.write_study(tmp_path)
+    tasks = {"pydocs_entities": {"f1": synthetic.entry([0.0], collapsed=[10])}}
+    synthetic.write_run(tmp_path / "runs", seed=10, config={"objective.mask_ratio": 0.8}, evaluation=tasks)
+    by_name = {result.column.metric: result for result in read(tmp_path).common.metrics}
+    assert by_name["pydocs_entities/f1"].escaped.cells["mask_ratio=0.8"].n == 2
+    assert by_name["pydocs_entities/f1"].cells["mask_ratio=0.8"].n == 3 and by_name["probe/mlm_15_loss"].escaped is None
+
+
+def test_a_failed_run_has_no_number(tmp_path: Path) -> None:
+    folders = synthetic.write_study(tmp_path)
+    synthetic.edit_summary(folders[0], status="failed")
+    assert read(tmp_path).common.primary.cells["mask_ratio=0.15"].n == 2
+
+
+def test_an_undefined_score_is_not_left_out(tmp_path: Path) -> None:
+    synthetic.write_study(tmp_path)
+    tasks = {
+        "pydocs_entities": {"f1": {"n": 1, "mean": None, "std": None, "median": None, "values": [None], "collapsed": [], "failed": []}}
+    }
+    synthetic.write_run(tmp_path / "runs", seed=10, config={"objective.mask_ratio": 0.8}, evaluation=tasks)
+    result = next(result for result in read(tmp_path).common.metrics if result.column.metric == "pydocs_entities/f1")
+    assert result.cells["mask_ratio=0.8"].n == 3 and result.cells["mask_ratio=0.8"].mean is None
+
+
+def test_what_nobody_named_is_not_tested(tmp_path: Path) -> None:
+    synthetic.write_study(tmp_path)
+    results = {result.column.metric: result for result in read(tmp_path).common.metrics}
+    assert results["probe/mlm_15_accuracy"].comparison is None and not results["probe/mlm_15_accuracy"].named
+    assert results["pydocs_entities/f1"].comparison is not None
+
+
+def test_a_budget_has_the_heads_share(tmp_path: Path) -> None:
+    synthetic.write_study(tmp_path)
+    budget = read(tmp_path).common.budgets["mask_ratio=0.15"]
+    assert budget.head_share == pytest.approx(1.3 * 0.30 / (5.5 * 1.15)) and budget.means["tokens"] == synthetic.TOKENS
+
+
+@pytest.mark.parametrize(
+    ("config", "common"),
+    [
+        ({"objective.mask_ratio": 0.4}, ["weights", "order", "masks"]),
+        ({"objective.unit": "word"}, ["weights", "order"]),
+        ({"model.num_layers": 4}, ["order", "masks"]),
+        ({"objective._target_": "mlm_lab.objectives.rtd.RTD"}, ["order"]),
+        ({"max_length": 64}, ["weights"]),
+        ({"seeds.init": 5}, ["order", "masks"]),
+    ],
+)
+def test_what_runs_of_one_seed_share(tmp_path: Path, config: dict, common: list[str]) -> None:
+    synthetic.write_run(tmp_path / "a", seed=10)
+    synthetic.write_run(tmp_path / "b", seed=10, config=config)
+    ours, theirs = (gather(tmp_path / name, "ratios").rows for name in "ba")
+    assert pairs.shared(ours, theirs) == common
+
+
+def test_runs_of_other_seeds_share_nothing(tmp_path: Path) -> None:
+    synthetic.write_run(tmp_path / "a", seed=10)
+    synthetic.write_run(tmp_path / "b", seed=11)
+    assert pairs.shared(*(gather(tmp_path / name, "ratios").rows for name in "ab")) == []
+
+
+TABLE = Table("t", "A <table>", ["arm", "`val/loss`", "p"], [["x|y_z", "1.5 to 2", "< 0.001"], ["**b**", "-", "-"]], "A note: 5 % & more.")
+DOCUMENT = Document("Is *it*?", [Heading("One"), Paragraph("a < b"), Bullets(["`c_d`"]), TABLE])
+
+
+def test_a_document_in_markdown() -> None:
+    assert markdown.render(DOCUMENT) == (
+        "# Is \\*it\\*?\n\n## One\n\na &lt; b\n\n- `c_d`\n\n**A &lt;table&gt;**\n\n"
+        "| arm | `val/loss` | p |\n| --- | ---: | ---: |\n| x\\|y_z | 1.5 to 2 | &lt; 0.001 |\n| **b** | - | - |\n\nA note: 5 % &amp; more.\n"
+    )
+
+
+def test_a_document_in_html() -> None:
+    page = html.render(DOCUMENT, {})
+    assert "<title>Is *it*?</title>" in page and "<p>a &lt; b</p>" in page and "<li><code>c_d</code></li>" in page
+    assert '<td>x|y_z</td><td class="r">1.5 to 2</td>' in page and "<td><strong>b</strong></td>" in page
+
+
+def test_a_document_in_latex() -> None:
+    text = latex.render(DOCUMENT, "a_b")
+    assert r"\begin{tabular}{lrr}" in text and r"x|y\_z & 1.5 to 2 & $<$ 0.001 \\" in text
+    assert r"\caption{A $<$table$>$. A note: 5 \% \& more.}" in text and r"\label{tab:a_b-t}" in text
+
+
+def test_how_numbers_are_written() -> None:
+    assert score(0.12345) == "0.1235" and score(-1234.5, sign=True) == "-1234.50" and score(None) == "-" == score(float("nan"))
+    assert interval(-1.0, 2.0, sign=True) == "-1.0000 to +2.0000" and interval(None, 1.0) == "-"
+    assert [p_value(p) for p in (0.0004, 0.012, 0.0496, 0.0504, None)] == ["< 0.001", "0.012", "0.0496", "0.0504", "-"]
+    assert unit_of("probe/mlm_15_loss") == "nats a token" and unit_of("cola/matthews") == ""
+    assert scale_of("cola/matthews") == 100 and scale_of("val/loss") == 1 and scale_of("glue/nine_columns") == 100
