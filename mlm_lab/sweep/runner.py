@@ -128,7 +128,8 @@ class Runner:
         """
         with self._signals(source):
             for job in source.jobs:
-                self._skip(job, source)
+                if not job.is_settled:  # a search knows of earlier calls what has failed or was stopped
+                    self._skip(job, source)
             while True:
                 self._reap(source)
                 self._look(source)
@@ -222,7 +223,7 @@ class Runner:
                 job.state, job.note = ELSEWHERE, job.point.folder.claimed_by() or "another process"
             else:
                 lines = last_lines(self._records.log_file(job.point), job.log_start) or [_ending(code)]
-                job.note = next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1])
+                job.note = next((line.removeprefix("error: ") for line in reversed(lines) if line.startswith("error: ")), lines[-1].strip())
                 job.note = f"{_ending(code)}: {job.note}" if code < 0 else job.note
                 self._settle(job, FAILED, source, error=lines, exit_code=code)
 

@@ -73,7 +73,7 @@ def test_a_failed_point_is_recorded_with_its_last_lines_and_the_rest_carries_on(
     assert states(jobs) == [FINISHED, FAILED, FAILED, FINISHED]
     records = Records(tmp_path, "study")
     assert records.read(every[1])["error"] == ["Traceback ...", "error: the loss is not finite", "  where: step 7"]
-    assert records.read(every[1])["exit_code"] == 2 and jobs[1].note == "error: the loss is not finite"
+    assert records.read(every[1])["exit_code"] == 2 and jobs[1].note == "the loss is not finite"
     assert records.read(every[2])["error"] == ["ended by SIGKILL"] and records.read(every[0])["error"] is None
     assert "the loss is not finite" in records.log_file(every[1]).read_text()
 
