@@ -14,7 +14,7 @@ from mlm_lab.corruption.draws import Draws
 from mlm_lab.data.build_once import build_once
 from mlm_lab.data.documents import TRAIN
 from mlm_lab.data.store_build import build_store, store_fingerprint
-from mlm_lab.data.token_store import SPLITS, TOKENIZER, Manifest, TokenStore, vocabulary_from_dict
+from mlm_lab.data.token_store import MANIFEST, SPLITS, TOKENIZER, Manifest, TokenStore, vocabulary_from_dict
 from mlm_lab.tokenizers.loading import LoadedTokenizer, load
 from mlm_lab.tokenizers.pretrained import Pretrained
 from mlm_lab.training.phases import phases_of
@@ -115,15 +115,32 @@ def store_folder(cache_dir: Path, fingerprint: str) -> Path:
     return cache_dir / "stores" / fingerprint[:NAME_DIGITS]
 
 
-def _tokenizer(config: RunConfig, text: str) -> tuple[LoadedTokenizer, int | None]:
-    """The tokenizer, and the characters of the corpus where they were counted in training it."""
+def find_store(config: RunConfig) -> Path | None:
+    """The store that these settings have, if it is built already; None where `prepare` would have work to do. Reads no text."""
+    text = config.data.fingerprint()
     if isinstance(config.tokenizer, Pretrained):
-        return config.tokenizer.load(), None
+        tokenizer = config.tokenizer.load()
+    elif (folder := _tokenizer_folder(config, text)).exists():
+        tokenizer = load(folder)
+    else:
+        return None
+    folder = store_folder(config.cache_dir, store_fingerprint(text, tokenizer.fingerprint))
+    return folder if (folder / MANIFEST).exists() else None
+
+
+def _tokenizer_folder(config: RunConfig, text: str) -> Path:
     import tokenizers
 
     name = type(config.tokenizer).__name__.lower()
     settings = json.dumps([text, name, asdict(config.tokenizer), tokenizers.__version__])
-    folder = config.cache_dir / "tokenizers" / f"{name}-{hashlib.sha256(settings.encode()).hexdigest()[:NAME_DIGITS]}"
+    return config.cache_dir / "tokenizers" / f"{name}-{hashlib.sha256(settings.encode()).hexdigest()[:NAME_DIGITS]}"
+
+
+def _tokenizer(config: RunConfig, text: str) -> tuple[LoadedTokenizer, int | None]:
+    """The tokenizer, and the characters of the corpus where they were counted in training it."""
+    if isinstance(config.tokenizer, Pretrained):
+        return config.tokenizer.load(), None
+    folder = _tokenizer_folder(config, text)
     with build_once(folder, "tokenizer") as unfinished:
         if unfinished is not None:
             reading = _Reading(config)

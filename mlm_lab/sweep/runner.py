@@ -198,7 +198,7 @@ class Runner:
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **job.slot.environment},
                 start_new_session=True,  # Ctrl-C on the terminal reaches this process only, which passes it on once
-                preexec_fn=_bound_to(os.getpid(), job.slot.cpus),
+                preexec_fn=bound_to(os.getpid(), job.slot.cpus),
             )
         job.state, job.note, job.asked_to_stop, job.started = RUNNING, "", False, time.monotonic()
 
@@ -283,7 +283,7 @@ def is_finished(point: Point) -> bool:
         return False
 
 
-def _bound_to(parent: int, cpus: tuple[int, ...]) -> Callable[[], None]:
+def bound_to(parent: int, cpus: tuple[int, ...]) -> Callable[[], None]:
     """What the new process does before anything else: stay on its cores, and on Linux get SIGTERM when the runner ends, however it ends."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None) if sys.platform == "linux" else None
     set_parent_death_signal = 1  # PR_SET_PDEATHSIG of linux/prctl.h
