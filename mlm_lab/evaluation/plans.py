@@ -11,12 +11,12 @@ plans side by side (schedule.py).
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mlm_lab.evaluation.cells import Cell, digest_parts, fingerprint_of
-from mlm_lab.evaluation.protocol import HELDOUT, PROTOCOLS, Setting, best_setting, median_score
+from mlm_lab.evaluation.protocol import HELDOUT, PROTOCOLS, Setting, best_setting, median_score, with_setting
 from mlm_lab.evaluation.task import FLOOR, PRETRAINED
 from mlm_lab.run_config import evaluation_key
 from mlm_lab.run_folder import RUN_ID_DIGITS
@@ -102,14 +102,15 @@ class Plans:
     def _cell(
         self, task: Task, start: str, step: int | None, seed: int, setting: Setting, before: Measured | None, carved: bool = False
     ) -> Cell:
-        more: dict[str, object] = {"setting": [list(pair) for pair in setting]} if setting else {}
+        config = replace(self.config, evaluation=with_setting(self.config.evaluation, setting))
+        more: dict[str, object] = {name: value for name, value in setting if name == "floor_learning_rate"}
         more |= {"carved": self.config.evaluation.grid.heldout_share} if carved else {}
         first = None
         if before is not None:
             first = before.cells[seed if seed in before.cells else next(iter(before.cells))].folder
             more["before"] = first.name if start == FLOOR else first.parent.name
         origin = self._origin(seed, task.reads_heads) if start == FLOOR else f"{self.run_hash}{'' if step is None else f'@{step}'}"
-        key = evaluation_key(origin, self.config, task.name, seed, **more)[:RUN_ID_DIGITS]
+        key = evaluation_key(origin, config, task.name, seed, **more)[:RUN_ID_DIGITS]
         if start == FLOOR:
             place = self.config.output_dir / FLOORS / task.name / f"init_{seed}-{key}"
         else:

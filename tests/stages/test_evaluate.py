@@ -4,82 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
-from mlm_lab.config import compose
 from mlm_lab.errors import UserError
 from mlm_lab.evaluation import finetune as finetuning
 from mlm_lab.evaluation.tasks import glue
-from mlm_lab.run_config import RunConfig, to_yaml
 from mlm_lab.run_folder import RunFolder
 from mlm_lab.stages import evaluate
-from mlm_lab.training.weights import fresh_module, save_weights
-from tests.evaluation.conftest import tokenizer  # noqa: F401  the fixture
-
-MODEL = ("hidden_size=32", "num_heads=4", "num_layers=1", "intermediate_size=64", "initializer_range=0.05")
-WORDS = ("the", "film", "is", "x")
-
-
-@pytest.fixture
-def files(tmp_path) -> Path:
-    """A GLUE task and a NER task that a word decides."""
-    generator = np.random.default_rng(0)
-    for part, n in (("train", 128), ("dev", 40)):
-        sentences = [[*generator.choice(WORDS, size=3), ("bad", "good")[i % 2]] for i in range(n)]
-        folder = tmp_path / "data/glue/SST-2"
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{part}.tsv").write_text("sentence\tlabel\n" + "".join(f"{' '.join(s)}\t{i % 2}\n" for i, s in enumerate(sentences)))
-        folder = tmp_path / "data/ner/wnut17"
-        folder.mkdir(parents=True, exist_ok=True)
-        lines = ["".join(f"{w} {'B-X' if w == 'good' else 'O'}\n" for w in s) for s in sentences]
-        (folder / f"{part}.txt").write_text("\n".join(lines))
-    return tmp_path / "data"
-
-
-def make_config(tmp_path: Path, files: Path, *overrides: str) -> RunConfig:
-    words = [f"model.{word}" for word in MODEL] + [f"evaluation.data_dir={files}", f"output_dir={tmp_path / 'runs'}", "stages=[evaluate]"]
-    words += [f"cache_dir={tmp_path / 'cache'}", "evaluation.jobs=1"]
-    words += ["trainer=cpu", "trainer.precision=32-true", "max_length=16", "evaluation.seeds=2", "evaluation.learning_rate=0.005"]
-    return compose(["evaluation.tasks=[sst2]", *words, *overrides])
-
-
-@pytest.fixture
-def run(tmp_path, files, tokenizer):  # noqa: F811
-    """(config, folder) of a run whose pretraining is over."""
-    config = make_config(tmp_path, files)
-    folder = RunFolder(tmp_path / "runs" / "one")
-    folder.record_start(to_yaml(config), ())
-    tokenizer.save(folder.path)
-    save_weights(fresh_module(config, tokenizer.vocabulary), folder.path)
-    return config, folder
-
-
-def cell_of(folder: RunFolder, seed: int) -> Path:
-    (file,) = folder.path.glob(f"evaluation/*/seed_{seed}-*/pretrained/result.json")
-    return file
-
-
-def floor_of(config: RunConfig, init: int) -> Path:
-    (file,) = config.output_dir.glob(f"floors/*/init_{init}-*/result.json")
-    return file
-
-
-@pytest.fixture
-def trained(monkeypatch) -> list[str]:
-    """The titles of the cells that are trained."""
-    titles = []
-    original = finetuning.finetune
-
-    def count(*arguments):
-        titles.append(arguments[-1])
-        return original(*arguments)
-
-    monkeypatch.setattr(finetuning, "finetune", count)
-    return titles
+from tests.stages.evaluated_run import cell_of, floor_of, make_config
 
 
 def test_seeds_and_floor_are_recorded_and_shown(run, trained, capsys):
