@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import signal
@@ -15,6 +14,7 @@ import pytest
 
 from mlm_lab.errors import Interrupted
 from mlm_lab.provenance import available_cpus
+from mlm_lab.run_folder import RunFolder
 from mlm_lab.sweep import runner
 from mlm_lab.sweep.records import Records
 from mlm_lab.sweep.runner import ELSEWHERE, FAILED, FINISHED, INTERRUPTED, RUNNING, STOPPED, Job, Listed
@@ -191,19 +191,28 @@ def test_a_source_may_stop_a_run_early(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_an_error_of_ours_leaves_no_process_behind(tmp_path: Path) -> None:
-    found: list[int] = []
+    found: list[subprocess.Popen] = []
 
     def show(jobs: list[Job]) -> None:
         if jobs[0].process is not None:
-            found.append(jobs[0].process.pid)
+            found.append(jobs[0].process)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         run(points(tmp_path, "2000x0.02"), show=show)
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(found[0], 0)
-    with pytest.raises(ProcessLookupError):
-        os.kill(found[0], 0)
+    assert found[0].wait(timeout=60) in (128 + signal.SIGTERM, -signal.SIGTERM)
+
+
+def test_a_point_that_another_process_claims_while_ours_starts_is_left_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    every = points(tmp_path, "60x0.05")
+    other = subprocess.Popen([sys.executable, "-m", "tests.sweep.stub_run", *every[0].overrides], cwd=REPOSITORY)
+    wait_until(lambda: every[0].folder.claimed_by() is not None)
+    seen: list[str] = []
+    real = RunFolder.claimed_by
+    monkeypatch.setattr(RunFolder, "claimed_by", lambda folder: real(folder) if RUNNING in seen else None)
+    jobs = run(every, show=lambda jobs: seen.append(jobs[0].state))
+    assert other.wait() == 0 and states(jobs) == [FINISHED]
+    assert seen.index(ELSEWHERE) > seen.index(RUNNING) and len(every[0].starts) == 1
 
 
 def test_a_point_costs_little_more_than_its_process(tmp_path: Path) -> None:
