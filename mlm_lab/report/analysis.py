@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from mlm_lab.report.comparable import Column, columns_of
 from mlm_lab.report.declaration import Declaration
+from mlm_lab.report.gather import FINISHED
 from mlm_lab.report.rows import Row, flag, number
 from mlm_lab.statistics.compare import Comparison, compare
 from mlm_lab.statistics.description import Description, describe
 from mlm_lab.statistics.proportions import Proportion, proportion
 
 LEVEL = 0.95
-FINISHED = "finished"
 _SHOWN = ("val/", "probe/")
 _OF_EVALUATION = "/n"
 """What tells the column of an evaluation: TASK/METRIC has its TASK/METRIC/n beside it."""

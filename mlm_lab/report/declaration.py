@@ -150,8 +150,8 @@ def _of_points(sweep: SweepFile, records: Sequence[Record]) -> tuple[dict[str, M
         COMMON: [(record.arm, record.seed) for record in common] or [(point.arm, point.seed) for point in of_file],
         TUNED: [(record.arm, record.seed) for record in records if TUNED in record.tables and record.arm in order],
     }
-    if sweep.is_searched:  # as many points as it takes
-        planned = {}
+    if sweep.is_searched:  # as many points as it takes, in the order of their values
+        return dict(sorted(arms.items(), key=lambda item: _place(item[1]))), {}
     return arms, {table: sorted(points, key=lambda point: (order[point[0]], point[1] or 0)) for table, points in planned.items() if points}
 
 
@@ -163,11 +163,12 @@ def _of_rows(factors: Sequence[str], rows: Sequence[Row]) -> dict[str, Mapping[s
     for row in rows:
         values = {key: _value(row.get(CONFIG + key, "")) for key in factors}
         found.setdefault(label(values), values)
+    return dict(sorted(found.items(), key=lambda item: _place(item[1])))
 
-    def place(values: Mapping[str, Any]) -> tuple:
-        return tuple((0, value, "") if isinstance(value, int | float) else (1, 0, str(value)) for value in values.values())
 
-    return dict(sorted(found.items(), key=lambda item: place(item[1])))
+def _place(values: Mapping[str, Any]) -> tuple:
+    """For sorting: numbers by their size, before names."""
+    return tuple((0, value, "") if isinstance(value, int | float) else (1, 0, str(value)) for value in values.values())
 
 
 def _value(cell: str) -> Any:

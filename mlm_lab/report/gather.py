@@ -21,6 +21,7 @@ HASHED = (*RUN_KEYS, "data", "tokenizer", "pretrained", "seeds")
 """Parts of the config that enter a run's hash, with some keys of the trainer; seeds.finetune does not."""
 CURVE_PREFIXES = ("val/", "probe/")
 NUMBERS = ("steps", "tokens", "positions", "seconds", "tokens_per_second", "peak_memory_bytes")
+FINISHED = "finished"
 OF_START = ("failed", "collapsed")
 """Lists of fine-tuning seeds in an evaluation's entry, of which the row keeps the length."""
 
@@ -72,12 +73,14 @@ def _add(found: Gathered, folder: Path, row: Row) -> None:
     name = row["config_hash"]
     if name in found.folders:
         first = next(other for other in found.rows if other["config_hash"] == name)
-        if first["status"] == "finished" or row["status"] != "finished":
+        if first["status"] == FINISHED or row["status"] != FINISHED:
             return
         found.rows.remove(first)
     found.rows.append(row)
     found.folders[name] = folder
     found.curves.pop(name, None)
+    if row["status"] != FINISHED and not (folder / "metrics.csv").exists():
+        return  # it had not got as far
     try:
         curve = _read_curve(folder / "metrics.csv", row)
     except (OSError, ValueError, csv.Error) as error:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mlm_lab.report import pairs
-from mlm_lab.report.analysis import FINISHED, is_flagged
 from mlm_lab.report.analysis import Table as Analysed
+from mlm_lab.report.analysis import is_flagged
 from mlm_lab.report.declaration import Declaration
 from mlm_lab.report.document import Table
+from mlm_lab.report.gather import FINISHED
 from mlm_lab.report.placing import in_table
 from mlm_lab.report.rows import Row, flag, number
 from mlm_lab.report.study import Study

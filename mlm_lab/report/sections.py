@@ -49,7 +49,9 @@ def _verdict(table: Table, declared: Declaration, lead: str) -> str:
     if declared.metric is None:
         return "No primary metric is declared, so the tables only describe."
     metric = f"`{declared.metric}`"
-    if declared.contrast is None or declared.baseline is None:
+    if declared.baseline is None:
+        return f"**A search**: it compares nothing. {_best(table)}"
+    if declared.contrast is None:
         return (
             f"**No primary contrast** is declared or planned. The first metric is {metric}; what is tested below is corrected for the "
             "number of arms."
@@ -70,6 +72,18 @@ def _verdict(table: Table, declared: Declaration, lead: str) -> str:
         + (f", {PERCENT} interval {interval(contrast.low, contrast.high, sign=True)}" if contrast.low is not None else "")
         + (f", p {tables.equals(contrast.p)}" if contrast.p is not None else "")
         + f"; {'more' if result.higher_is_better else 'less'} is better."
+    )
+
+
+def _best(table: Table) -> str:
+    """The best point of a search."""
+    primary = table.primary
+    means = {} if primary is None else {arm: cell.mean for arm, cell in primary.cells.items() if cell.mean is not None}
+    if primary is None or not means:
+        return "No finished run has its metric."
+    arm = (max if primary.higher_is_better else min)(means, key=lambda arm: means[arm])
+    return (
+        f"The best of its {len(means)} points by `{primary.column.label}` is `{arm}` ({score(means[arm])}, {_seeds(primary.cells[arm].n)})."
     )
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from mlm_lab.errors import UserError
 from mlm_lab.report import comparable, examples, gather, placing, records, results
-from mlm_lab.report.analysis import FINISHED, Table, analyse
+from mlm_lab.report.analysis import Table, analyse
 from mlm_lab.report.declaration import Declaration, of_sweep, of_words
 from mlm_lab.report.examples import OverExamples, over_examples
-from mlm_lab.report.gather import Damaged, Gathered
+from mlm_lab.report.gather import FINISHED, Damaged, Gathered
 from mlm_lab.report.published import PublishedStudy, beside
 from mlm_lab.report.records import COMMON, TUNED
 from mlm_lab.report.rows import Row

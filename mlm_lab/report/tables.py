@@ -106,7 +106,8 @@ def _note(result: MetricResult) -> str:
                 f"Spread of one run about its arm and seed: {score(comparison.pool.std)}, from {len(comparison.pool.arms)} arms "
                 f"({comparison.pool.degrees_of_freedom} degrees of freedom)."
             )
-        parts += [f"Out of the pool: `{arm}` ({reason})." for arm, reason in comparison.excluded.items()]
+        if comparison.excluded:
+            parts.append("Out of the pool: " + "; ".join(f"`{arm}` ({reason})" for arm, reason in comparison.excluded.items()) + ".")
     if any(part.k for part in result.collapsed.values()):
         parts.append(
             "Runs with a collapsed fine-tuning: "

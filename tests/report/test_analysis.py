@@ -49,9 +49,8 @@ def test_a_failed_run_has_no_number(tmp_path: Path) -> None:
 
 def test_an_undefined_score_is_not_left_out(tmp_path: Path) -> None:
     synthetic.write_study(tmp_path)
-    tasks = {
-        "pydocs_entities": {"f1": {"n": 1, "mean": None, "std": None, "median": None, "values": [None], "collapsed": [], "failed": []}}
-    }
+    undefined = dict.fromkeys(("mean", "std", "median")) | {"n": 1, "values": [None], "collapsed": [], "failed": []}
+    tasks = {"pydocs_entities": {"f1": undefined}}
     synthetic.write_run(tmp_path / "runs", seed=10, config={"objective.mask_ratio": 0.8}, evaluation=tasks)
     result = next(result for result in read(tmp_path).common.metrics if result.column.metric == "pydocs_entities/f1")
     assert result.cells["mask_ratio=0.8"].n == 3 and result.cells["mask_ratio=0.8"].mean is None
@@ -101,7 +100,8 @@ DOCUMENT = Document("Is *it*?", [Heading("One"), Paragraph("a < b"), Bullets(["`
 def test_a_document_in_markdown() -> None:
     assert markdown.render(DOCUMENT) == (
         "# Is \\*it\\*?\n\n## One\n\na &lt; b\n\n- `c_d`\n\n**A &lt;table&gt;**\n\n"
-        "| arm | `val/loss` | p |\n| --- | ---: | ---: |\n| x\\|y_z | 1.5 to 2 | &lt; 0.001 |\n| **b** | - | - |\n\nA note: 5 % &amp; more.\n"
+        "| arm | `val/loss` | p |\n| --- | ---: | ---: |\n| x\\|y_z | 1.5 to 2 | &lt; 0.001 |\n| **b** | - | - |\n\n"
+        "A note: 5 % &amp; more.\n"
     )
 
 

@@ -62,5 +62,6 @@ def test_a_search_has_the_arms_that_it_found(tmp_path: Path, monkeypatch: pytest
     study = read(tmp_path)
     assert list(study.common.by_arm) == ["mask_ratio=0.17", "mask_ratio=0.33", "mask_ratio=0.61"]
     report = (tmp_path / "experiments" / "ratios" / "report.md").read_text(encoding="utf-8")
-    assert "**No primary contrast**" in report and "3 finished runs; no list of planned points is at hand" in report
+    assert "**A search**: it compares nothing. The best of its 3 points by `probe/mlm_15_loss` is" in report
+    assert "3 finished runs; no list of planned points is at hand" in report
     assert main(["ratios", "--verify"]) == 0
