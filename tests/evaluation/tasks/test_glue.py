@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 
 import pytest
 
 from mlm_lab.errors import UserError
+from mlm_lab.evaluation.glue_submission import sets_of
 from mlm_lab.evaluation.task import SequenceExample
 from mlm_lab.evaluation.tasks import glue
 from tests.evaluation.protocol import evaluation, task
@@ -138,3 +140,72 @@ def test_real_files(shared_data, tmp_path, name):
     assert (len(data.train), len(data.dev)) == REAL[name]
     if name == "mrpc":
         assert sum(example.label for example in data.dev) == 279
+
+
+def test_test_sets_are_read_where_they_are_asked_for(tmp_path):
+    settings = replace(write(tmp_path, "mnli"), submission=True)
+    header = "index\tpromptID\tsentence1\tsentence2\n"
+    for folder, stem, texts in (
+        ("MNLI", "test_matched", "A\tB"),
+        ("MNLI", "test_mismatched", "C\tD"),
+        ("diagnostic", "diagnostic", "E\tF"),
+    ):
+        (tmp_path / "glue" / folder).mkdir(exist_ok=True)
+        (tmp_path / "glue" / folder / f"{stem}.tsv").write_text(f"{header}0\t7\t{texts}\n1\t8\tG\tH\n")
+    data = task("mnli").load(settings, tmp_path)
+    assert {name: examples[0][:2] for name, examples in data.unlabelled.items()} == {
+        "MNLI-m.tsv": ("A", "B"),
+        "MNLI-mm.tsv": ("C", "D"),
+        "AX.tsv": ("E", "F"),
+    }
+    assert task("mnli").load(write(tmp_path, "mnli"), tmp_path).unlabelled == {}
+    (tmp_path / "glue/diagnostic/diagnostic.tsv").unlink()
+    assert any("no AX.tsv for the test server" in note for note in task("mnli").load(settings, tmp_path).notes)
+
+
+def test_cola_s_test_set_has_a_header_and_no_row_of_one_may_be_missing(tmp_path):
+    settings = replace(write(tmp_path, "cola"), submission=True)
+    (tmp_path / "glue/CoLA/test.tsv").write_text("index\tsentence\n0\tBill whistled.\n")
+    assert task("cola").load(settings, tmp_path).unlabelled["CoLA.tsv"] == [SequenceExample("Bill whistled.", None, 0)]
+    (tmp_path / "glue/CoLA/test.tsv").write_text("index\tsentence\n0\n")
+    with pytest.raises(UserError, match="too few columns"):
+        task("cola").load(settings, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "answers", "lines"),
+    [
+        ("mnli", {"MNLI-m.tsv": [0, 2], "MNLI-mm.tsv": [1], "AX.tsv": [2]}, ["0\tentailment", "1\tcontradiction"]),
+        ("qnli", {"QNLI.tsv": [1]}, ["0\tnot_entailment"]),
+        ("wnli", {"WNLI.tsv": [0, 1]}, ["0\t0", "1\t1"]),
+        ("stsb", {"STS-B.tsv": [3.14159, -0.2, 5.7]}, ["0\t3.142", "1\t0.000", "2\t5.000"]),
+    ],
+)
+def test_the_files_for_the_test_server(tmp_path, name, answers, lines):
+    """Their names and form, as gluebenchmark.com asks for them."""
+    files = task(name).submission(task(name).load(write(tmp_path, name), tmp_path), answers)
+    assert list(files) == list(answers)
+    assert next(iter(files.values())) == "\n".join(["index\tprediction", *lines]) + "\n"
+
+
+def test_every_file_of_a_submission_has_a_task():
+    files = {found.file for name, row in glue.TABLE.items() for found in sets_of(name, row.folder)}
+    wanted = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI-m", "MNLI-mm", "QNLI", "RTE", "WNLI", "AX")
+    assert files == {f"{name}.tsv" for name in wanted}
+
+
+def test_the_hub_s_test_sets(monkeypatch, tmp_path):
+    import datasets
+
+    rows = datasets.Dataset.from_dict({"premise": ["A"], "hypothesis": ["C"], "label": [2], "idx": [0]})
+    parts = dict.fromkeys(("train", "validation_matched", "validation_mismatched", "test_matched", "test_mismatched"), rows)
+    monkeypatch.setattr(glue, "_check_hub", lambda name: None)
+    monkeypatch.setattr(datasets, "load_dataset", lambda path, name: datasets.DatasetDict({"test": rows} if name == "ax" else parts))
+    assert list(task("mnli").load(evaluation(submission=True), tmp_path).unlabelled) == ["MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv"]
+
+
+@pytest.mark.parametrize(("name", "examples"), [("mrpc", 1725), ("stsb", 1379)])
+def test_real_test_sets(shared_data, tmp_path, name, examples):
+    data = task(name).load(evaluation(data_dir=str(shared_data), submission=True), tmp_path)
+    (found,) = data.unlabelled.values()
+    assert len(found) == examples and all(example.label == 0 for example in found)
