@@ -10,10 +10,9 @@ Without a token store the shapes are those of a made-up text.
 from __future__ import annotations
 
 import heapq
-import shlex
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +29,8 @@ from mlm_lab.sweep.sweep_file import SweepFile
 if TYPE_CHECKING:
     from mlm_lab.run_config import RunConfig
 
+GIVEN_TOKENIZER = 30_000
+"""Pieces that a made-up text is as rich as, where the tokenizer is not trained on it."""
 COLUMNS = ("arm", "runs", "parameters", "steps", "corpus tokens", "FLOPs", "head", "each", "in all")
 NOTE = (
     "FLOPs: forward and backward of a run; head: the vocabulary projection's share of them; each, in all: predicted time of the processes"
@@ -145,9 +146,10 @@ def _shapes(points: Sequence[Point], folder: Path) -> list[_Shape]:
 
 
 def _with_made_up_text(point: Point, folder: Path) -> tuple[str, ...]:
-    text = folder / f"text-{point.config.tokenizer.vocab_size}.txt"
+    pieces = getattr(point.config.tokenizer, "vocab_size", GIVEN_TOKENIZER)
+    text = folder / f"text-{pieces}.txt"
     if not text.exists():
-        write_text(text, point.config.tokenizer.vocab_size)
+        write_text(text, pieces)
     kept = [word for word in point.overrides if not word.startswith(("data=", "data."))]
     return (*kept, "data=text", f"data.files=[{text}]", f"cache_dir={folder / 'cache'}")
 
@@ -222,7 +224,7 @@ def show_costs(sweep: SweepFile, costs: Sequence[Cost], trials: int, jobs: int) 
 
 
 def _row(arm: str, costs: Sequence[Cost]) -> list[str]:
-    one = replace(costs[-1])
+    one = costs[-1]
     return [
         arm,
         f"{len(costs)}",
@@ -242,8 +244,3 @@ def makespan(seconds: Sequence[float], jobs: int) -> float:
     for one in seconds:
         heapq.heapreplace(free, free[0] + one)
     return max(free)
-
-
-def command(words: Sequence[str]) -> str:
-    """A run's command line, for people to copy."""
-    return f"python -m mlm_lab {shlex.join(words)}"

@@ -135,12 +135,14 @@ class SweepFile:
 
     @property
     def overrides(self) -> tuple[str, ...]:
-        """What every point has: the words of the command after `mlm_lab` that are not W&B's macros, then those of the command line."""
+        """What every point has: the words of the command after `mlm_lab` that are not W&B's macros, then those of the command line. The
+        command's logger is for W&B's agents: without an account nothing is recorded for it."""
         command = list(self.command)
         after = command[command.index("mlm_lab") + 1 :] if "mlm_lab" in command else []
         given = {_key(word) for word in self.words}
         changed = given | ({f"budget.{name}" for name in BUDGETS} if any(key.startswith("budget.") for key in given) else set())
-        kept = [word for word in after if not word.startswith("${") and _key(word) not in changed - {"experiment"}]
+        left_out = (changed | {"logger"}) - {"experiment"}
+        kept = [word for word in after if not word.startswith("${") and _key(word) not in left_out]
         study = [] if any(_key(word) == "study" for word in (*kept, *self.words)) else [f"study={self.name}"]
         return (*kept, *study, *self.words)
 
