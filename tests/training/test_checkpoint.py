@@ -7,10 +7,13 @@ import signal
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
-from mlm_lab.errors import UserError
+from mlm_lab.errors import InvalidFields, UserError
 from mlm_lab.training import checkpoint
-from mlm_lab.training.weights import save_weights
+from mlm_lab.training.checkpoint import Checkpointing
+from mlm_lab.training.weights import kept_steps, save_weights
+from tests.training.tiny_run import make_config, train
 
 
 def state(step: int) -> dict:
@@ -94,3 +97,25 @@ def test_nothing_in_a_checkpoint_can_run_code(folder):
     checkpoint.save(folder, 40, {"step": Evil()}, keep=2)
     with pytest.raises(Exception, match=r"[Ww]eights.only"):
         checkpoint.load_last(folder)
+
+
+def test_weights_on_the_way_are_kept_for_good(tmp_path):
+    config = make_config("checkpoint.keep_weights_at=[0.25,0.5]", "checkpoint.every_steps=4", "checkpoint.keep=3", steps=8)
+    train(config, tmp_path)
+    assert kept_steps(tmp_path) == [2, 4]
+    (file,) = (tmp_path / "checkpoints").glob("step-00000004.*")
+    at_step_4 = torch.load(file, weights_only=True)["module"]
+    kept = load_file(tmp_path / "weights" / "step-00000004.safetensors")
+    assert kept and all(torch.equal(value, at_step_4[name]) for name, value in kept.items())
+
+
+@pytest.mark.parametrize(("shares", "steps"), [((0.5,), [5]), ((0.01, 0.999), [1]), ((0.1, 0.12), [1]), ((), [])])
+def test_shares_of_the_steps(shares, steps):
+    """At least one step, and never the last, whose weights are kept anyway; two shares may fall on one step."""
+    settings = Checkpointing(every_steps=None, keep=2, keep_weights_at=shares)
+    assert [step for step in range(1, 11) if settings.keeps_weights_at(step, 10)] == steps
+
+
+def test_a_share_outside_of_the_run_is_refused():
+    with pytest.raises(InvalidFields, match="keep_weights_at"):
+        Checkpointing(every_steps=None, keep=2, keep_weights_at=(0.5, 1.0))
