@@ -6,7 +6,10 @@
         metrics.csv                   one row for each logged step
         summary.json                  what is known of the run (below)
         checkpoints/
+        weights/                      step-N.safetensors that checkpoint.keep_weights_at asks for
         evaluation/TASK/seed_N-KEY/   per-example predictions of a cell; KEY starts the hash of what determines it
+        evaluation/submission/seed_N/ predictions for a test server
+    OUTPUT_DIR/floors/TASK/init_N-KEY/  the same on random weights, shared by all runs
 
 summary.json, written whole by each update (a reader sees the old one or the new one, never a part); a number that is not finite is null:
 
@@ -25,7 +28,12 @@ summary.json, written whole by each update (a reader sees the old one or the new
     metrics                {name: value}, val/loss among them; unigram_loss, unigram_accuracy and neighbour_loss: the same targets by
                            frequency and by their two neighbours alone; left_plateau, plateau_left_step: whether and by which step the run
                            knew more than frequencies, with plateau_mark, the loss that says so (training/plateau.py; null: not watched)
-    evaluation             {task: {metric: {n, mean, std, median, values, floor: {the same fields}}}}
+    evaluation             {task: {metric: {n, mean, std, median, values, seeds, collapsed, failed, protocol, baselines, above_floor,
+                           floor: {n, mean, std, median, values, seeds, collapsed, failed}}}}, glue: {average: likewise} where it is whole
+    evaluation_settings    {task: {protocol, label, setting, tried, cells: {seed: folder}, floor: {the same}}}: how they were found
+    evaluation_at          {step: {task: as in evaluation}}: of weights on the way
+    overlap                {task: {part: {examples, shared, too_short, share}}}: examples that the training text contains
+    random_weights         digests of the floors' encoders
     seeds, hardware, versions, git_commit, fingerprints {corpus, tokenizer, store}
 """
 

@@ -22,11 +22,11 @@ class Origins:
     def __call__(self, init: int, reads_heads: bool) -> str:
         """64 hexadecimal digits of the encoder (or of the whole module), its tokenizer, and the precision that it is measured in. init: in
         place of seeds.init."""
-        name = f"random_{'module' if reads_heads else 'encoder'}_{init}"
-        known = self._folder.read_summary().get("fingerprints", {})
+        name = f"{'module' if reads_heads else 'encoder'}_{init}"
+        known = self._folder.read_summary().get("random_weights", {})
         if name not in known:
             known[name] = self._digest(init, reads_heads)
-            self._folder.update_summary(fingerprints={name: known[name]})
+            self._folder.update_summary(random_weights={name: known[name]})
         return known[name]
 
     def _digest(self, init: int, reads_heads: bool) -> str:

@@ -53,7 +53,7 @@ class _Schedule:
         for name in self._starters:
             if self._before(name) not in self._starters:
                 self._start(name)
-        if len(self._queue) > 1 and (jobs := side_by_side(self._bench)) > 1:
+        if len(self._queue) > 1 and (jobs := min(side_by_side(self._bench), len(self._queue))) > 1:
             self._bench.module(self._queue[0])  # before the fork: what all of the workers need they share
             with Workers(jobs, self._bench.run) as workers:
                 self._run_in(workers)
