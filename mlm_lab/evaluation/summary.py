@@ -31,15 +31,18 @@ def describe(values: Sequence[float | None]) -> dict:
     }
 
 
-def summarise(pretrained: Cells, floor: Cells, baselines: Mapping[str, Mapping[str, float]], protocol: str) -> dict[str, dict]:
+def summarise(
+    pretrained: Cells, floor: Cells, baselines: Mapping[str, Mapping[str, float]], protocol: str, within: str | None = None
+) -> dict[str, dict]:
     """metric -> the numbers of all seeds, with the floor's and the difference of the means beside them, for one task.
 
-    protocol: how the setting was found, which is said beside every number.
+    protocol: how the setting was found, which is said beside every number. within: what has to be alike in two runs whose scores are ranked
+    (their objective, where its heads are read); None: nothing.
     """
     names = next((list(cell["metrics"]) for cell in (*pretrained.values(), *floor.values()) if cell["status"] == "finished"), [NO_METRIC])
     result = {}
     for name in names:
-        entry = {**_of_start(pretrained, name), "protocol": protocol}
+        entry = {**_of_start(pretrained, name), "protocol": protocol, **({"within": within} if within else {})}
         if floor:
             entry["floor"] = _of_start(floor, name)
             entry["above_floor"] = _difference(entry["mean"], entry["floor"]["mean"])

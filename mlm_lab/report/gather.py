@@ -20,6 +20,7 @@ from mlm_lab.run_config import EVALUATION_LEFT_OUT, RUN_KEYS, TRAINER_KEYS
 HASHED = (*RUN_KEYS, "data", "tokenizer", "pretrained", "seeds")
 """Parts of the config that enter a run's hash, with some keys of the trainer; seeds.finetune does not."""
 CURVE_PREFIXES = ("val/", "probe/")
+OVERLAP = "overlap/"
 NUMBERS = ("steps", "tokens", "positions", "seconds", "tokens_per_second", "peak_memory_bytes")
 FINISHED = "finished"
 OF_START = ("failed", "collapsed")
@@ -155,6 +156,7 @@ def _row(summary: Mapping, config: Mapping, study: str) -> Row:
         **{f"fingerprints/{name}": value for name, value in (summary.get("fingerprints") or {}).items()},
         **{name: value for name, value in metrics.items() if isinstance(value, int | float | None)},
         "left_plateau": metrics.get("left_plateau", _left(metrics)),
+        **dict(_overlaps(summary.get("overlap") or {})),
         **dict(_evaluations(summary.get("evaluation") or {}, config)),
     }
     row = {name: text(value) for name, value in values.items()}
@@ -189,6 +191,13 @@ def _evaluations(evaluation: Mapping[str, Mapping], config: Mapping) -> Iterator
             yield f"{name}/floor_std", floor.get("std")
             yield f"{name}/protocol", entry.get("protocol") or config.get("evaluation", {}).get("protocol")
             yield f"{name}/within", entry.get("within")
+
+
+def _overlaps(overlap: Mapping[str, Mapping[str, Mapping]]) -> Iterator[tuple[str, object]]:
+    """Share of each evaluated part's examples that the training text contains."""
+    for task, parts in overlap.items():
+        for part, found in parts.items():
+            yield f"{OVERLAP}{task}/{part}", found.get("share")
 
 
 def _settings(task: str, config: Mapping) -> str | None:

@@ -11,7 +11,7 @@ from mlm_lab.report.analysis import Table as Analysed
 from mlm_lab.report.analysis import is_flagged
 from mlm_lab.report.declaration import Declaration
 from mlm_lab.report.document import Table
-from mlm_lab.report.gather import FINISHED
+from mlm_lab.report.gather import FINISHED, OVERLAP
 from mlm_lab.report.placing import in_table
 from mlm_lab.report.rows import Row, flag, number
 from mlm_lab.report.study import Study
@@ -112,6 +112,20 @@ def budgets(table: Analysed, prefix: str = "", title: str = "") -> Table:
         "the FLOPs, what the projection to the vocabulary takes. Seconds depend on the machine and on what else it did."
     )
     return Table(slug(f"{prefix} budgets"), "Budget of a run" + (f", {title}" if title else ""), columns, rows, note)
+
+
+def overlap(table: Analysed) -> Table | None:
+    """How much of each evaluated part the training text contains, by arm where the arms have other texts."""
+    shares: dict[str, dict[str, str]] = {}
+    for arm, rows in table.by_arm.items():
+        for column in sorted({column for row in rows for column in row if column.startswith(OVERLAP)}):
+            known = [share for row in rows if (share := number(row, column)) is not None]
+            shares.setdefault(column.removeprefix(OVERLAP), {})[arm] = percent(sum(known) / len(known)) if known else "-"
+    if not shares:
+        return None
+    note = "Share of the examples of which a long run of words stands in the training text; means over the arm's runs."
+    rows = [[part, *(of_arm.get(arm, "-") for arm in table.by_arm)] for part, of_arm in shares.items()]
+    return Table("overlap", "Examples that the training text contains", ["task and part", *table.by_arm], rows, note)
 
 
 def pairing(study: Study) -> Table | None:

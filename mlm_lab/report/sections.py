@@ -180,6 +180,9 @@ def _budgets(study: Study) -> Iterator[Block]:
         return
     yield Heading("What the runs took")
     yield run_tables.budgets(study.common)
+    overlap = run_tables.overlap(study.common)
+    if overlap is not None:
+        yield overlap
     if study.tuned is not None:
         yield run_tables.budgets(study.tuned, prefix="tuned", title="each arm at its own rate")
 

@@ -152,7 +152,8 @@ def record(config: RunConfig, folder: RunFolder, measured: Mapping[PlanName, Mea
     results, protocol = {}, config.evaluation.protocol
     for name, task in config.tasks.items():
         ours, floor = measured[PlanName(name, PRETRAINED)], measured.get(PlanName(name, FLOOR), Measured())
-        results[name] = summary.summarise(ours.records, floor.records, task.baselines(data[name]), protocol)
+        within = "objective" if task.reads_heads else None
+        results[name] = summary.summarise(ours.records, floor.records, task.baselines(data[name]), protocol, within)
         choice = describe_choice(ours, protocol, folder.path)
         if floor.records:
             choice["floor"] = describe_choice(floor, "heldout" if floor.tried else "fixed", config.output_dir)

@@ -14,6 +14,11 @@ def cell(value: float | None, collapsed: bool = False) -> dict:
 FAILED = {"status": "failed", "reason": "the training loss was nan"}
 
 
+def test_a_score_says_within_what_it_is_ranked() -> None:
+    assert summarise({0: cell(0.8)}, {}, {}, "fixed", "objective")["accuracy"]["within"] == "objective"
+    assert "within" not in summarise({0: cell(0.8)}, {}, {}, "fixed")["accuracy"]
+
+
 def test_trap_34_every_cell_has_n_mean_deviation_median():
     assert describe([0.5, 0.7, 0.9, 0.5]) == {
         "n": 4,

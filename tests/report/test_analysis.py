@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mlm_lab.report import html, latex, markdown, pairs
+from mlm_lab.report import html, latex, markdown, pairs, run_tables
 from mlm_lab.report.document import Bullets, Document, Heading, Paragraph, Table
 from mlm_lab.report.gather import gather
 from mlm_lab.report.study import Study, gather_known, read_study
@@ -67,6 +67,14 @@ def test_a_budget_has_the_heads_share(tmp_path: Path) -> None:
     synthetic.write_study(tmp_path)
     budget = read(tmp_path).common.budgets["mask_ratio=0.15"]
     assert budget.head_share == pytest.approx(1.3 * 0.30 / (5.5 * 1.15)) and budget.means["tokens"] == synthetic.TOKENS
+
+
+def test_the_share_of_examples_in_the_training_text_is_told(tmp_path: Path) -> None:
+    found = {"cola": {"dev": {"examples": 100, "shared": 3, "too_short": 0, "share": 0.03}}}
+    synthetic.write_sweep(tmp_path)
+    for ratio in (0.15, 0.4):
+        synthetic.write_run(tmp_path / "runs", seed=10, config={"objective.mask_ratio": ratio}, overlap=found)
+    assert run_tables.overlap(read(tmp_path).common).rows == [["cola/dev", "3.0 %", "3.0 %"]]
 
 
 @pytest.mark.parametrize(
