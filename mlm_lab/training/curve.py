@@ -57,7 +57,7 @@ def _draw_held_out(axes: Axes, rows: list[dict[str, str]], columns: list[str]) -
 
 
 def _draw_baselines(axes: Axes, metrics: Mapping[str, Any]) -> None:
-    names = {"unigram": "unigram", "neighbour": "left and right neighbours", "mark": "plateau is left below"}
+    names = {"unigram": "unigram", "neighbour": "neighbouring tokens", "mark": "plateau is left below"}
     found = {"unigram": metrics.get("unigram_loss"), "neighbour": metrics.get("neighbour_loss"), "mark": metrics.get("plateau_mark")}
     styles = {"unigram": "--", "neighbour": "-.", "mark": ":"}
     for name, loss in found.items():

@@ -44,7 +44,7 @@ def show_result(summary: Mapping[str, Any], samples: list[Sample]) -> None:
     rows = _rows_of_val({name.removeprefix("val/"): value for name, value in metrics.items() if name.startswith("val/")})
     for probe, values in probes_of(metrics).items():
         rows.append([probe, _nats(values.get("loss")), _percent(values.get("accuracy")), _by_kind(values)])
-    for name, key in {"unigram": "unigram", "left and right neighbours": "neighbour"}.items():
+    for name, key in {"unigram": "unigram", "neighbouring tokens": "neighbour"}.items():
         if metrics.get(f"{key}_loss") is not None:
             rows.append([name, _nats(metrics[f"{key}_loss"]), _percent(metrics.get(f"{key}_accuracy")), ""])
     rate = [f"{summary['tokens_per_second']:,.0f} positions/s"] if summary.get("tokens_per_second") else []

@@ -91,7 +91,7 @@ def test_a_run_folder_is_complete(words, tmp_path, capsys):
     assert summary["metrics"]["left_plateau"] is False and summary["metrics"]["plateau_left_step"] is None
     assert {"weights.safetensors", "tokenizer.json", "metrics.csv", "summary.json", "checkpoints"} <= {p.name for p in tmp_path.iterdir()}
     shown = capsys.readouterr().out
-    for text in ("12 steps", "parameters", "FLOPs", "about", "DID NOT LEAVE", "neighbours", "kept", "Fill-mask", "top 5", "[MASK]"):
+    for text in ("12 steps", "parameters", "FLOPs", "about", "DID NOT LEAVE", "neighbouring", "kept", "Fill-mask", "top 5", "[MASK]"):
         assert text in shown, text
 
 

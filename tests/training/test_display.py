@@ -31,7 +31,7 @@ def test_probes_stand_with_their_parts_beside_the_baselines(capsys):
     shown = lines_of(capsys, metrics=metrics, steps=9, budget_steps=9)
     assert ["val (the run's own task)", "5.100", "23.0 %", "mlm perplexity 164"] in shown
     assert ["probe/mlm_15_generator", "5.202", "22.9 %", "masked 5.461, random 5.596, kept 2.770"] in shown
-    assert ["unigram", "6.537", "6.3 %"] in shown and ["left and right neighbours", "4.799", "-"] in shown
+    assert ["unigram", "6.537", "6.3 %"] in shown and ["neighbouring tokens", "4.799", "-"] in shown
     assert any("left the unigram plateau by step 1,260" in line[0] for line in shown if line)
 
 
