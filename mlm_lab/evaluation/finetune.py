@@ -2,6 +2,7 @@
 
 ids -> encoder -> mean, first or last token -> head -> class or value         AdamW, linear schedule with warm-up, gradient clipping
                -> head on first sub-tokens -> tag of each word          the same
+               -> head on every token -> where the answer begins, ends  the same
 ids -> frozen encoder -> last four layers -> BiLSTM -> tag of each word the feature-based mode
 """
 
@@ -61,11 +62,13 @@ class FineTuned(nn.Module):
             encoder.requires_grad_(False)
         if kind == "tagging":
             self.head = TokenHead(encoder.config, num_labels, HEAD_DROPOUT) if self.features is None else self.features.head(num_labels)
+        elif kind == "answers":
+            self.head = TokenHead(encoder.config, 2, HEAD_DROPOUT)
         else:
             self.head = SequenceHead(encoder.config, num_labels if kind == "classification" else 1, HEAD_DROPOUT)
 
     def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        """Logits (B, C), values (B,), or logits of each token (B, L, C)."""
+        """Logits (B, C), values (B,), or logits of each token (B, L, C); of answers (B, 2, L), where they begin and where they end."""
         mask = batch["attention_mask"]
         inputs = (batch["input_ids"], mask, batch["position_ids"], batch["token_type_ids"])
         if self.features is not None:
@@ -75,6 +78,11 @@ class FineTuned(nn.Module):
         hidden = self.encoder(*inputs)  # (B, L, D)
         if self.kind == "tagging":
             return self.head(hidden)
+        if self.kind == "answers":
+            logits = self.head(hidden)
+            if self.encoder.causal:  # place 0, "no answer", has seen nothing: the last token says it
+                logits = torch.cat([pool(logits, mask, "last"), logits[:, 1:]], dim=1)
+            return logits.transpose(1, 2).masked_fill(~batch["answerable"][:, None], float("-inf"))
         logits = self.head(pool(hidden, mask, self.recipe.pooling))
         return logits[:, 0] if self.kind == "regression" else logits
 

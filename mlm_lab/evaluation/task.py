@@ -62,15 +62,30 @@ class PairExample(NamedTuple):
     """What tells the two apart."""
 
 
+class AnsweredExample(NamedTuple):
+    """A question about a text."""
+
+    context: str
+    question: str
+    answers: tuple[str, ...]
+    """What people marked in the text; (): the text has no answer."""
+    start: int
+    """Where in the text the first answer begins."""
+    id: str
+
+
+Example = SequenceExample | TaggedExample | PairExample | AnsweredExample
+
+
 @dataclass(frozen=True)
 class TaskData:
     """The labelled examples of a task."""
 
     kind: Kind
     label_names: tuple[str, ...]
-    """classification: the classes, in the order of their indices. tagging: every tag of train and evaluated parts. regression: ()."""
-    train: Sequence[SequenceExample] | Sequence[TaggedExample]
-    dev: Sequence[SequenceExample] | Sequence[TaggedExample]
+    """classification: the classes, in the order of their indices. tagging: every tag of train and evaluated parts. Others: ()."""
+    train: Sequence[Example]
+    dev: Sequence[Example]
     """What the task's metrics are reported on."""
     extra: dict[str, Sequence] = field(default_factory=dict)
     """Further evaluated parts by name (MNLI "mismatched", NER "test"): reported as "<part>/<metric>", never mixed with dev."""
