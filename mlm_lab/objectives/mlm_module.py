@@ -24,6 +24,7 @@ class MaskedLM(nn.Module):
     """
 
     loss_weights: Mapping[str, float] = {"mlm": 1.0}
+    token_loss = "mlm"
 
     def __init__(self, model: Encoder, vocabulary: Vocabulary):
         super().__init__()

@@ -37,11 +37,18 @@ def check(config: RunConfig) -> None:
     """Refuse, before anything is prepared, what would stop the stage later.
 
     Raises:
-        UserError: a task's files are missing, rows are longer than the encoder can read, `pretrained` is no run folder.
+        UserError: a task's files are missing, rows are longer than the encoder can read, a left-to-right encoder would be read at its
+            first token, `pretrained` is no run folder.
     """
     source = source_of(config)
     for task in config.tasks.values():
         task.check(config.evaluation)
+        if config.evaluation.pooling == "cls" and task.pools(config.evaluation) and getattr(source.objective, "causal", False):
+            raise UserError(
+                "the first token of a left-to-right encoder has seen nothing but itself, so that no task can be told from it",
+                given="evaluation.pooling=cls",
+                fix="evaluation.pooling=mean or last",
+            )
         source.model.check_length(row_length(task, config, source), f"max_length of {task.name} (evaluation.max_length)")
 
 
@@ -118,12 +125,6 @@ class Cells:
 
     def _run(self, encoded: EncodedTask, start: str, seed: int, place: Path) -> dict:
         encoder = self.encoder(start)
-        if encoder.causal and encoded.data.kind != "tagging" and self.config.evaluation.pooling == "cls":
-            raise UserError(
-                "the first token of a left-to-right encoder has seen nothing but itself, so that no task can be told from it",
-                given="evaluation.pooling=cls",
-                fix="evaluation.pooling=mean or last",
-            )
         recipe = encoded.recipe(self.config.evaluation, start, encoder.hidden_size)
         title = f"{encoded.task.name}, {'pretrained' if start == 'pretrained' else 'random start'}, seed {seed}"
         record = run_cell(place, encoded, encoder, recipe, seed, self.fabric, self.tokenizer.vocabulary.pad_id, title)

@@ -103,7 +103,8 @@ def evaluate(
                 for loss, count in module.target_counts(tensors).items():
                     meter.add(f"{LOSS_PREFIX}{loss}", output.losses[loss], count)
                 meter.add_all(output.metrics)
-            values |= _named(name, averages(meter.fetch(reduce), module.loss_weights))
+            weights = dict.fromkeys(module.loss_weights, 1.0) if name else module.loss_weights  # an arm's weights are not its probes'
+            values |= _named(name, averages(meter.fetch(reduce), weights, module.token_loss))
     module.train(was_training)
     return values
 

@@ -46,6 +46,9 @@ class Ner(Task):
     def feature_based(self) -> bool:
         return self.mode == "feature_based"
 
+    def pools(self, evaluation: Evaluation) -> bool:
+        return False
+
     def check(self, evaluation: Evaluation) -> None:
         self._files(evaluation)
 

@@ -44,6 +44,9 @@ class Own(Task):
         super().__post_init__()
         require(("dev_share", self.dev_share, 0 < self.dev_share < 1, "above 0 and below 1"))
 
+    def pools(self, evaluation: Evaluation) -> bool:
+        return _ending(self._files(evaluation)["train"]) not in COLUMNS
+
     def check(self, evaluation: Evaluation) -> None:
         for file in self._files(evaluation).values():
             if _ending(file) in TABULAR:
