@@ -137,6 +137,8 @@ class ObjectiveModule(Protocol):
     encoder: torch.nn.Module
     """The part that is fine-tuned and exported."""
     loss_weights: Mapping[str, float]
+    token_loss: str | None
+    """Which of the losses is a cross-entropy over the vocabulary, so that its exponential is a perplexity; None: no token is predicted."""
 
     def target_counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """loss name -> number of its targets in the batch (scalar tensor), from the batch alone, before any forward. These are the losses
@@ -153,7 +155,10 @@ class ObjectiveModule(Protocol):
 
 
 class Objective(Protocol):
-    """A pretraining objective: a frozen dataclass in mlm_lab/objectives/<name>.py and its defaults in conf/objective/<name>.yaml."""
+    """A pretraining objective: a frozen dataclass in mlm_lab/objectives/<name>.py and its defaults in conf/objective/<name>.yaml.
+
+    Its class says `code_version` (part of the run's hash) and, where the encoder sees no more than what came before, `causal = True`.
+    """
 
     def plan(self, store: TokenStore, max_length: int, draws: Draws) -> Plan:
         """Lay out an epoch. Depends on (store, max_length, seed, split, epoch) alone."""

@@ -121,6 +121,10 @@ class Task:
         """Names known to mlm_lab.evaluation.metrics, the main one first; empty: those that suit the kind of data."""
         return ()
 
+    def pools(self, evaluation: Evaluation) -> bool:
+        """Whether its head reads one vector of each example, as evaluation.pooling says, and not one of each word."""
+        return True
+
     @property
     def starts(self) -> tuple[str, ...]:
         """Which of `STARTS` the task is measured on, where evaluation.floor asks for the floor."""

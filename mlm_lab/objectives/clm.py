@@ -41,6 +41,8 @@ class CLM:
 
     code_version: ClassVar[int] = 1
     """Raised when the same fields come to mean other batches: part of the run's hash."""
+    causal: ClassVar[bool] = True
+    """Its encoder sees what came before alone, so that the first token says nothing about a text (evaluation.pooling)."""
 
     def __post_init__(self) -> None:
         allowed = ", ".join(INPUT_FORMATS[:-1]) + " or " + INPUT_FORMATS[-1]

@@ -26,6 +26,7 @@ class CausalLM(nn.Module):
     """
 
     loss_weights: Mapping[str, float] = {"clm": 1.0}
+    token_loss = "clm"
 
     def __init__(self, model: Encoder, vocabulary: Vocabulary):
         super().__init__()

@@ -26,6 +26,7 @@ class MaskedLM(nn.Module):
     """
 
     loss_weights: Mapping[str, float] = {"mlm": 1.0}
+    token_loss = "mlm"
 
     def __init__(self, model: Encoder, vocabulary: Vocabulary, sees_masks: bool = True):
         """sees_masks: whether the recipe ever puts the mask token into the text. Where it does not, the model cannot be asked with one."""

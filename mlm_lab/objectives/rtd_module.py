@@ -53,6 +53,8 @@ class ReplacedTokenDetection(nn.Module):
     generator's head, which gives the same sums.
     """
 
+    token_loss = "generator"
+
     def __init__(
         self, discriminator: Encoder, generator: Encoder, vocabulary: Vocabulary, discriminator_weight: float, sees_masks: bool = True
     ):

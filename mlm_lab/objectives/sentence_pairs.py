@@ -41,8 +41,8 @@ class SentencePairObjective(MaskingRecipe):
     mlm_weight: float
     """Weight of the masked-token loss. 0: the pair loss alone, on text that is not masked, without the vocabulary projection."""
     pair_weight: float
-    """Weight of the pair loss (BERT, ALBERT: 1). 0: the same rows and masks without it, and no head for it, so that what pairs do as input is
-    told from what their loss does; mlm_weight is then above 0."""
+    """Weight of the pair loss (BERT, ALBERT: 1). 0: the same rows and masks without it, and no head for it, so that what pairs do as input
+    is told from what their loss does; mlm_weight is then above 0."""
 
     code_version: ClassVar[int] = 1
     pair_loss: ClassVar[str]

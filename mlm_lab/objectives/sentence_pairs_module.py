@@ -79,6 +79,8 @@ class MaskedPairs(MaskedLM):
 class Pairs(nn.Module):
     """Encoder and pair head; satisfies `types.ObjectiveModule`. It predicts no tokens."""
 
+    token_loss = None
+
     def __init__(self, model: Encoder, vocabulary: Vocabulary, name: str, label_name: str, pair_weight: float):
         super().__init__()
         self.static_shapes = False

@@ -28,6 +28,7 @@ class SpanCorruptionModel(nn.Module):
     """
 
     loss_weights: Mapping[str, float] = {"span": 1.0}
+    token_loss = "span"
 
     def __init__(self, model: Encoder, vocabulary: Vocabulary):
         super().__init__()

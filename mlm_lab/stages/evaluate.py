@@ -42,12 +42,18 @@ def check(config: RunConfig) -> None:
     """Refuse, before anything is prepared, what would stop the stage later.
 
     Raises:
-        UserError: a task's files are missing, rows are longer than the encoder can read, `pretrained` is no run folder, a task is to start
-            from one that is not evaluated.
+        UserError: a task's files are missing, rows are longer than the encoder can read, a left-to-right encoder would be read at its
+            first token, `pretrained` is no run folder, a task is to start from one that is not evaluated.
     """
     source, evaluation = source_of(config), config.evaluation
     for task in config.tasks.values():
         task.check(evaluation)
+        if evaluation.pooling == "cls" and task.pools(evaluation) and getattr(source.objective, "causal", False):
+            raise UserError(
+                "the first token of a left-to-right encoder has seen nothing but itself, so that no task can be told from it",
+                given="evaluation.pooling=cls",
+                fix="evaluation.pooling=mean or last",
+            )
         source.model.check_length(row_length(task, config, source), f"max_length of {task.name} (evaluation.max_length)")
     for name, before in evaluation.start_from.items():
         if name in config.tasks and (before not in config.tasks or before in evaluation.start_from):

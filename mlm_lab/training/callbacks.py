@@ -114,7 +114,7 @@ class Recorder(lightning.Callback):
         self.totals = {name: self.totals[name] + new for name, new in _counts(fetched).items()}
         rate = self.throughput.lap(self.totals["positions"])
         shares = {name: pair for name, pair in fetched.items() if name not in TOTALS}
-        row = {f"train/{name}": value for name, value in averages(shares, module.module.loss_weights).items()}
+        row = {f"train/{name}": value for name, value in averages(shares, module.module.loss_weights, module.module.token_loss).items()}
         counts = _counts(fetched)
         flops = (
             module.course.flops(module.total_steps, module.step).total - module.course.flops(module.total_steps, module.step - steps).total

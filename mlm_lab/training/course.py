@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from mlm_lab.data.token_store import TokenStore
+from mlm_lab.models.decoder import TransformerDecoder
+from mlm_lab.models.transformer import TransformerEncoder
 from mlm_lab.training.budget import StepFacts
 from mlm_lab.training.data import ATTENTION_MASKS, PhaseDataset, StepDataset
 from mlm_lab.training.phases import Phase, borders, examples_until, phase_at, phases_of, steps_until
@@ -168,15 +170,20 @@ class Course:
 
     def memory_bytes(self, micro_batch_size: int | None, bytes_a_value: int) -> int:
         """About what training takes on one device: weights, gradients and AdamW's two moments in float32, and the activations that the
-        backward pass needs (17 values of the hidden width a token and layer, Korthikanti et al. 2022, section 4.1, with fused attention;
-        a decoder's layers are taken for as many as the encoder's, a generator's are left out), and the logits with their gradient in
-        float32. Of the phase that takes most."""
+        backward pass needs (17 values of the hidden width a token and layer, Korthikanti et al. 2022, section 4.1, with fused attention)
+        in every stack of layers, a generator's and a decoder's too (its cross-attention is left out), and the logits with their gradient
+        in float32. Of the phase that takes most."""
         return max(self._memory_bytes(phase, micro_batch_size, bytes_a_value) for phase in self.phases)
 
     def _memory_bytes(self, phase: Phase, micro_batch_size: int | None, bytes_a_value: int) -> int:
         cost = self.costs[phase.number]
         share = min(micro_batch_size or phase.batch_size, phase.batch_size) / phase.batch_size
-        width, layers = self.module.encoder.hidden_size, self.module.encoder.num_layers
-        activations = 17 * cost.positions * share * width * layers * bytes_a_value
+        batch = self.sample_batch(phase=phase.number)
+        values = 0
+        for stack in self.module.modules():
+            if isinstance(stack, TransformerEncoder):
+                mask = "decoder_attention_mask" if isinstance(stack, TransformerDecoder) else "attention_mask"
+                values += batch[mask].numel() * stack.hidden_size * stack.num_layers
+        activations = 17 * values * share * bytes_a_value
         logits = 2 * 4 * share * cost.flops.head / (3 * 2 * self.config.model.embedding_width)
         return round(16 * self.parameters + activations + logits)

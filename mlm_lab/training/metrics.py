@@ -59,25 +59,24 @@ def _exact(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
 
 
-def averages(fetched: Mapping[str, tuple[float, float]], weights: Mapping[str, float]) -> dict[str, float]:
+def averages(fetched: Mapping[str, tuple[float, float]], weights: Mapping[str, float], token_loss: str | None = None) -> dict[str, float]:
     """Means of what a meter fetched: `loss` (weighted, each loss over its own targets), each loss where there are several, the metrics,
-    and `<first loss>_perplexity`: the exponential of that loss's sum over its count, once, never a mean of perplexities. It has the loss's
+    and `<token loss>_perplexity`: the exponential of that loss's sum over its count, once, never a mean of perplexities. It has the loss's
     name, since those of masked, left-to-right and span models answer different questions. A loss without any target is 0 (traps.md 4); a
     metric or a perplexity without any is left out: it would be a number that nobody measured (traps.md 33).
 
-    fetched: losses under "loss:<name>", metrics under their own names. weights: of the losses, the one on tokens first; a loss that was
-    not fetched (a probe may have fewer than training) is left out.
+    fetched: losses under "loss:<name>", metrics under their own names. weights: of the losses; one that was not fetched (a probe may have
+    fewer than training) is left out. token_loss: the one that has a perplexity, if any has.
     """
     losses = {name: _mean(*fetched[f"{LOSS_PREFIX}{name}"]) for name in weights if f"{LOSS_PREFIX}{name}" in fetched}
-    first, main = next(iter(losses.items()))
     values = {"loss": sum(weights[name] * value for name, value in losses.items())}
     if len(losses) > 1:
         values |= {f"{name}_loss": value for name, value in losses.items()}
     else:  # a module that also reports its only loss as a metric says nothing new
-        fetched = {name: pair for name, pair in fetched.items() if name != f"{first}_loss"}
+        fetched = {name: pair for name, pair in fetched.items() if name not in {f"{loss}_loss" for loss in losses}}
     values |= {name: total / count for name, (total, count) in fetched.items() if count and not name.startswith(LOSS_PREFIX)}
-    if fetched[f"{LOSS_PREFIX}{first}"][1]:
-        values[f"{first}_perplexity"] = math.exp(main) if main < 700 else math.inf
+    if token_loss in losses and fetched[f"{LOSS_PREFIX}{token_loss}"][1]:
+        values[f"{token_loss}_perplexity"] = math.exp(losses[token_loss]) if losses[token_loss] < 700 else math.inf
     return values
 
 

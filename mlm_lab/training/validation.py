@@ -102,7 +102,8 @@ def evaluate(
     values: dict[str, float] = {}
     for name, batches in held_out.batches.items():
         fetched = measure(module, batches, device, rank=rank, world_size=world_size, reduce=reduce, context=context)
-        values |= _named(name, averages(fetched, module.loss_weights), held_out.trains_masks)
+        weights = dict.fromkeys(module.loss_weights, 1.0) if name else module.loss_weights  # an arm's weights are not its probes'
+        values |= _named(name, averages(fetched, weights, module.token_loss), held_out.trains_masks)
     return values
 
 

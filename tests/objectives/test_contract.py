@@ -17,7 +17,7 @@ import torch
 import yaml
 
 from mlm_lab.corruption.draws import Draws
-from mlm_lab.types import IGNORE_INDEX, Batch
+from mlm_lab.types import IGNORE_INDEX, Batch, ObjectiveModule
 from tests.corruption.stores import VOCABULARY, keys_of, many_documents
 from tests.models.conftest import encoder_config
 
@@ -108,6 +108,14 @@ def test_plans_and_objectives_travel_to_worker_processes(objective: Any) -> None
     assert there == objective and len(plan_there) == len(plan) and plan.draws == plan_there.draws
     first, second = objective.make_batch(store, plan, keys_of([1, 2])), there.make_batch(store_there, plan_there, keys_of([1, 2]))
     assert all((first[name] == second[name]).all() for name in first)
+
+
+def test_the_class_and_the_module_agree_on_what_they_are(objective: Any) -> None:
+    """What is refused before anything is built goes by the class; what is trained, by the module."""
+    module = objective.build(encoder_config(), VOCABULARY)
+    assert isinstance(module, ObjectiveModule)
+    assert module.encoder.causal == getattr(objective, "causal", False)
+    assert module.token_loss in module.loss_weights, "each option, at its defaults, predicts tokens"
 
 
 def test_probes_are_objectives_that_the_same_module_takes(objective: Any) -> None:

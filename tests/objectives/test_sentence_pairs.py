@@ -170,7 +170,8 @@ def test_rows_without_room_are_refused(kind: type) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("short_seq_prob", 1.1), ("short_seq_prob", -0.1), ("mlm_weight", -1.0), ("pair_weight", -1.0), ("mask_ratio", 0.0)]
+    ("field", "value"),
+    [("short_seq_prob", 1.1), ("short_seq_prob", -0.1), ("mlm_weight", -1.0), ("pair_weight", -1.0), ("mask_ratio", 0.0)],
 )
 def test_ranges(field: str, value: float) -> None:
     with pytest.raises(InvalidFields, match=field):

@@ -12,6 +12,7 @@ from mlm_lab.errors import UserError
 from mlm_lab.evaluation import finetune as finetuning
 from mlm_lab.evaluation.tasks import glue
 from mlm_lab.run_folder import RunFolder
+from mlm_lab.runner import run as run_config
 from mlm_lab.stages import evaluate
 from tests.stages.evaluated_run import cell_of, floor_of, make_config
 
@@ -158,6 +159,19 @@ def test_a_run_without_weights_is_refused(run):
         (folder.path / name).unlink()
         with pytest.raises(UserError, match="no weights"):
             evaluate.run(config, folder)
+
+
+def test_a_left_to_right_encoder_is_not_read_at_its_first_token(tmp_path, files):
+    """Refused before anything is prepared or trained; tags of words are read at the words."""
+    words = ["objective=clm", "evaluation.pooling=cls", "stages=[prepare,pretrain,evaluate]"]
+    with pytest.raises(UserError, match=r"has seen nothing but itself(.|\n)*pooling=cls"):
+        run_config(make_config(tmp_path, files, *words))
+    assert not (tmp_path / "runs").exists()
+    evaluate.check(make_config(tmp_path, files, *words, "evaluation.pooling=last"))
+    evaluate.check(make_config(tmp_path, files, *words, "evaluation.tasks=[wnut17]"))
+    (tmp_path / "mine.txt").write_text("a B-X\n")
+    evaluate.check(make_config(tmp_path, files, *words, "evaluation.tasks=[mine]", f"evaluation.files.mine={tmp_path / 'mine.txt'}"))
+    evaluate.check(make_config(tmp_path, files, *words, "objective=mlm"))
 
 
 def test_rows_longer_than_learned_positions_are_refused(tmp_path, files):

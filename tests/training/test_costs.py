@@ -70,6 +70,25 @@ def test_a_run_writes_down_what_it_was_told_and_what_it_cost(course, tmp_path):
     assert sum(densities.values()) == pytest.approx(latest["train/supervision_density"] if densities else 0)
 
 
+def test_memory_counts_every_stack_of_layers():
+    """A generator's activations, of a quarter of the width, and a decoder's, of its own rows; weights four times over."""
+    words = ["budget.steps=10", "model.num_heads=4"]
+    mlm, rtd, span, clm = (make_course(make_config(f"objective={name}", *words)) for name in ("mlm", "rtd", "span_corruption", "clm"))
+    batch, encoder = mlm.sample_batch()["input_ids"].numel(), mlm.module.encoder
+    layer = 17 * batch * encoder.num_layers * 4
+
+    def activations(course):
+        logits = 2 * 4 * course.costs[0].flops.head / (6 * course.config.model.embedding_width)
+        return course.memory_bytes(None, 4) - 16 * course.parameters - logits
+
+    assert activations(mlm) == pytest.approx(layer * 32) == pytest.approx(activations(clm))
+    assert activations(rtd) == pytest.approx(layer * (32 + 8))
+    written = span.sample_batch()["decoder_input_ids"].numel()
+    assert activations(span) == pytest.approx(layer * 32 * (batch + written) / batch)
+    half = mlm.memory_bytes(mlm.config.batch_size // 2, 4) - 16 * mlm.parameters
+    assert 2 * half == pytest.approx(mlm.memory_bytes(None, 4) - 16 * mlm.parameters, abs=4)
+
+
 def test_only_its_own_loss_is_a_probes(course):
     held_out = HeldOut(course.config.objective, course.validation, 32, 16, 8)
     values = evaluate(course.module, held_out, torch.device("cpu"))

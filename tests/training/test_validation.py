@@ -67,6 +67,35 @@ def test_rows_are_spread_over_the_split(course):
     assert places == np.linspace(0, len(everything), 10, endpoint=False).astype(int).tolist()
 
 
+@pytest.mark.parametrize("objective", ["mlm", "mlm_nsp", "sop"])
+def test_a_probe_reports_its_own_loss_whatever_weight_the_run_gives_it(objective):
+    """The same weights, half the weight of the loss: the run's own loss changes, the probe's does not."""
+    course = make_course(make_config(f"objective={objective}"))
+    probe, values = held_out(course), []
+    for weight in (1.0, 0.5):
+        course.module.loss_weights = {**course.module.loss_weights, "mlm": weight}
+        values.append(evaluate(course.module, probe, torch.device("cpu")))
+    for name in ("probe/mlm_15_loss", "probe/mlm_15_accuracy"):
+        assert values[1][name] == values[0][name]
+    assert values[1]["val/loss"] < 0.8 * values[0]["val/loss"]
+
+
+def test_a_probes_loss_is_that_of_its_masked_tokens():
+    """With objective.mlm_weight=0.5: the number of the same weights at weight 1, and of a masked model that has no pairs."""
+    courses = [make_course(make_config("objective=mlm_nsp", f"objective.mlm_weight={weight}")) for weight in (1.0, 0.5)]
+    losses = [evaluate(course.module, held_out(course), torch.device("cpu"))["probe/mlm_15_loss"] for course in courses]
+    assert losses[1] == losses[0]
+    masked = make_course(make_config())
+    masked.module.load_state_dict({name: value for name, value in courses[0].module.state_dict().items() if not name.startswith("pair")})
+    assert evaluate(masked.module, held_out(masked), torch.device("cpu"))["probe/mlm_15_loss"] == pytest.approx(losses[0], rel=1e-6)
+
+
+def test_no_perplexity_where_no_token_is_predicted():
+    """Sentence order alone: the exponential of its loss would say nothing of text."""
+    course = make_course(make_config("objective=sop", "objective.mlm_weight=0"))
+    assert set(evaluate(course.module, held_out(course), torch.device("cpu"))) == {"val/loss", "val/sop_accuracy"}
+
+
 def test_names(course):
     values = evaluate(course.module, held_out(course), torch.device("cpu"))
     split = {f"{word}_{what}" for word in ("masked", "random", "kept") for what in ("loss", "accuracy")}

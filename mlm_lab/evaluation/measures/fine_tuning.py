@@ -6,7 +6,6 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from mlm_lab.errors import UserError
 from mlm_lab.evaluation.encode import EncodedPart, encode
 from mlm_lab.evaluation.measures.measure import Outcome, Subject
 from mlm_lab.evaluation.metrics import is_constant, metric_names, score_sequences, score_tags
@@ -53,7 +52,6 @@ class FineTuning:
         from mlm_lab.evaluation.finetune import finetune, predict
 
         data, fabric, encoder = self.data, subject.fabric, subject.module.encoder
-        refuse_blind_pooling(subject, data, self.evaluation.pooling)
         pad_id = subject.tokenizer.vocabulary.pad_id
         model = finetune(copy.deepcopy(encoder), data, self.train, self.recipe(subject), seed, fabric, pad_id, subject.title)
         answers, unlabelled = (
@@ -68,16 +66,6 @@ class FineTuning:
             examples_facts(self.parts),
             unlabelled,
             model.module.encoder,
-        )
-
-
-def refuse_blind_pooling(subject: Subject, data: TaskData, pooling: str) -> None:
-    """Raise UserError where a text would be told from a token that has not seen it."""
-    if subject.module.encoder.causal and data.kind != "tagging" and pooling == "cls":
-        raise UserError(
-            "the first token of a left-to-right encoder has seen nothing but itself, so that no task can be told from it",
-            given="evaluation.pooling=cls",
-            fix="evaluation.pooling=mean or last",
         )
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from mlm_lab.errors import UserError
 from mlm_lab.evaluation.encode import NO_TOKEN, EncodedPart, encode
 from mlm_lab.evaluation.hash_order import hash_share
-from mlm_lab.evaluation.measures.fine_tuning import examples_facts, prediction_lines, refuse_blind_pooling, score_part
+from mlm_lab.evaluation.measures.fine_tuning import examples_facts, prediction_lines, score_part
 from mlm_lab.evaluation.measures.measure import Outcome, Subject
 from mlm_lab.evaluation.metrics import is_constant
 from mlm_lab.evaluation.settings import Evaluation
@@ -75,7 +75,6 @@ class LinearProbe:
     def __call__(self, subject: Subject, seed: int) -> Outcome:
         from mlm_lab.evaluation.measures.frozen import FrozenEncoder
 
-        refuse_blind_pooling(subject, self.data, self.pooling)
         encoder = FrozenEncoder(subject, self.pooling)
         features, gold = encoder.features(self.fitted_part), gold_classes(self.fitted_part)
         heads = [self._fit(layer, of_layer, gold) for layer, of_layer in enumerate(features)]

@@ -45,6 +45,9 @@ class Ner(FineTunedTask):
     def feature_based(self) -> bool:
         return self.mode == "feature_based"
 
+    def pools(self, evaluation: Evaluation) -> bool:
+        return False
+
     def check(self, evaluation: Evaluation) -> None:
         corpus_files(self.name, self.folder, evaluation)
 

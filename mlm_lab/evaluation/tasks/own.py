@@ -66,6 +66,9 @@ class Own(FineTunedTask):
 
         return LinearProbe(metric_names(self, data), data, evaluation, tokenizer, max_length)
 
+    def pools(self, evaluation: Evaluation) -> bool:
+        return _ending(self._files(evaluation)["train"]) not in COLUMNS
+
     def check(self, evaluation: Evaluation) -> None:
         for file in self._files(evaluation).values():
             if _ending(file) in TABULAR:

@@ -25,6 +25,7 @@ from mlm_lab.evaluation.tasks.pydocs_sentences import PydocsTask, Sentence, sent
 
 if TYPE_CHECKING:
     from mlm_lab.data.corpora.pydocs import Entry
+    from mlm_lab.evaluation.settings import Evaluation
 
 TYPES = ("MODULE", "CLASS", "FUNCTION", "PARAMETER")
 WORDS = (4, 40)
@@ -43,6 +44,9 @@ class PydocsEntities(PydocsTask):
     @property
     def metrics(self) -> tuple[str, ...]:
         return ("f1", "precision", "recall")
+
+    def pools(self, evaluation: Evaluation) -> bool:
+        return False
 
     def build(self, entries: Sequence[Entry]) -> TaskData:
         names = Names(entries)
