@@ -44,6 +44,9 @@ class Blimp(Task):
     pairs: int | None
     """Pairs of each paradigm at most, chosen by a hash of their text; null: all (1000)."""
 
+    def pools(self, evaluation: Evaluation) -> bool:
+        return False
+
     def checks(self) -> tuple[Check, ...]:
         return (*super().checks(), ("pairs", self.pairs, self.pairs is None or self.pairs >= 1, "at least 1, or null"))
 

@@ -37,6 +37,9 @@ class ConllProbe(Task):
     train_sentences: int | None
     """Training sentences at most, chosen by a hash, so that a larger number holds the smaller one's; null: all."""
 
+    def pools(self, evaluation: Evaluation) -> bool:
+        return False
+
     def checks(self) -> tuple[Check, ...]:
         return (
             *super().checks(),

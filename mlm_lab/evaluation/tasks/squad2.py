@@ -38,6 +38,9 @@ class Squad2(FineTunedTask):
     max_answer: int
     """Tokens of an answer at most (BERT: 30)."""
 
+    def pools(self, evaluation: Evaluation) -> bool:
+        return False
+
     def checks(self) -> tuple[Check, ...]:
         return (
             *super().checks(),
