@@ -6,6 +6,7 @@
         metrics.csv                   one row for each logged step
         summary.json                  what is known of the run (below)
         checkpoints/
+        .claim-N                      the process that works on it now (claim.py)
         weights/                      step-N.safetensors that checkpoint.keep_weights_at asks for
         evaluation/TASK/seed_N-KEY/   per-example predictions of a cell; KEY starts the hash of what determines it
         evaluation/submission/seed_N/ predictions for a test server

@@ -153,7 +153,16 @@ def _panel(axes: Axes, result: MetricResult, declaration: Declaration) -> None:
     for seed in dict.fromkeys(seed for arm in arms for seed in result.scores[arm]):
         of_seed = [result.scores[arm].get(seed) for arm in arms]
         heights = [math.nan if value is None else value for value in of_seed]
-        axes.plot(places, heights, color=GREY, linewidth=0.6, alpha=0.5, marker="o", markersize=3, markeredgewidth=0)
+        axes.plot(
+            places,
+            heights,
+            color=GREY,
+            linewidth=0.6 if result.reason is None else 0,
+            alpha=0.5,
+            marker="o",
+            markersize=3,
+            markeredgewidth=0,
+        )
     for arm, place in zip(arms, places, strict=True):
         flagged = [result.scores[arm][seed] for seed in flagged_seeds(result, arm)]
         axes.plot([place] * len(flagged), flagged, linestyle="", marker="x", markersize=6, color=COLOURS[1])
@@ -165,7 +174,8 @@ def _panel(axes: Axes, result: MetricResult, declaration: Declaration) -> None:
             axes.plot(place, cell.mean, linestyle="", marker="D", markersize=5.5, color=COLOURS[0])
     if numeric:
         means = [result.cells[arm].mean for arm in arms]
-        axes.plot(places, [math.nan if mean is None else mean for mean in means], color=COLOURS[0], linewidth=1.6)
+        if result.reason is None:  # a line asks to be read as a course
+            axes.plot(places, [math.nan if mean is None else mean for mean in means], color=COLOURS[0], linewidth=1.6)
         axes.set_xlabel(next(iter(declaration.arms[arms[0]])))
         _numeric_axis(axes, places)
     else:

@@ -13,16 +13,16 @@ _STYLE = """
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.55 Georgia, "Times New Roman", serif; }
 main { max-width: 80rem; margin: 0 auto; padding: 2.5rem 1.5rem 5rem; }
-h1, h2, h3, table, figcaption, .note { font-family: system-ui, -apple-system, "Segoe UI", "Liberation Sans", Arial, sans-serif; }
+h1, h2, h3, table, figcaption, .note, .caption { font-family: system-ui, -apple-system, "Segoe UI", "Liberation Sans", Arial, sans-serif; }
 h1 { font-size: 1.75rem; line-height: 1.25; margin: 0 0 1rem; }
 h2 { font-size: 1.25rem; margin: 3rem 0 .75rem; padding-top: .75rem; border-top: 1px solid var(--line); }
 h3 { font-size: 1.05rem; margin: 2rem 0 .5rem; }
 p, ul { max-width: 46rem; margin: 0 0 1rem; }
 li { margin: .2rem 0; }
 code { font: .88em/1 ui-monospace, "DejaVu Sans Mono", monospace; background: var(--tint); padding: .08em .3em; border-radius: 3px; }
-.table { overflow-x: auto; margin: 1.25rem 0 .5rem; }
+.table { overflow-x: auto; margin: 0 0 .5rem; }
 table { border-collapse: collapse; font-size: .875rem; line-height: 1.35; font-variant-numeric: tabular-nums; }
-caption { text-align: left; font-weight: 600; padding: 0 0 .45rem; white-space: nowrap; }
+.caption { max-width: 60rem; font-size: .875rem; font-weight: 600; margin: 1.25rem 0 .45rem; }
 th, td { padding: .32rem .8rem .32rem 0; text-align: left; vertical-align: top; }
 th { border-bottom: 1.5px solid var(--ink); font-weight: 600; vertical-align: bottom; }
 td { border-bottom: 1px solid var(--line); }
@@ -72,8 +72,8 @@ def _table(table: Table) -> str:
     rows = ("".join(f"<td{kind}>{_inline(cell)}</td>" for kind, cell in zip(kinds, row, strict=True)) for row in table.rows)
     body = "".join(f"<tr>{row}</tr>\n" for row in rows)
     note = f'<p class="note">{_inline(table.note)}</p>' if table.note else ""
-    caption = f"<caption>{_inline(table.caption)}</caption>"
-    return f'<div class="table"><table>{caption}<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table></div>{note}'
+    caption = f'<p class="caption">{_inline(table.caption)}</p>'
+    return f'{caption}<div class="table"><table><thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table></div>{note}'
 
 
 def _kind(table: Table, column: int) -> str:

@@ -1,9 +1,9 @@
 """Seeds x examples: an interval for further seeds and further examples, from 10 seeds (fewer only resample themselves).
 
-Seeds and examples are crossed (every seed answers the same examples), so both are drawn anew with replacement, independently, and the
-two arms keep their pairs (Owen, The pigeonhole bootstrap, Annals of Applied Statistics 2007, which shows that this overstates the variance
-a little and never understates it). No percentiles: the bootstrap's standard error, corrected for the seeds' degrees of freedom, with
-Student's t.
+Seeds and examples are crossed: every seed answers the same examples. Drawing both anew, independently, counts three times what a seed makes
+of a single example (Owen, The pigeonhole bootstrap, Annals of Applied Statistics 2007), which for right or wrong answers is most of the
+noise. So the draws serve to tell the parts: examples alone, seeds alone, and what both share, which is then counted once. No percentiles: a
+standard error with Student's t, its degrees of freedom by Satterthwaite (Biometrics 1946).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Resampled:
     difference: float
     standard_error: float
     seed_share: float
-    """Share of the variance that is there with the examples as they are, from the seeds."""
+    """Share of the variance that is there with the examples as they are, from the seeds; 0 where nothing varies."""
     low: float
     high: float
     seeds: int
@@ -71,28 +71,47 @@ def resample_seeds_and_examples(
     by_seed = _difference(metric(tables.sum(axis=0)))
     if not np.isfinite(by_seed).all():
         raise ValueError(f"undefined with seed {seeds[int(np.argmin(np.isfinite(by_seed)))]}")
-    flat, resampled = tables.reshape(examples, -1), np.empty(draws)
-    step = max(1, CHUNK // examples)
-    for start in range(0, draws, step):
-        count = min(step, draws - start)
-        weights = rng.multinomial(examples, np.full(examples, 1 / examples), size=count)
-        of_seeds = rng.multinomial(len(seeds), np.full(len(seeds), 1 / len(seeds)), size=count) / len(seeds)
-        drawn = _difference(metric((weights @ flat).reshape(count, len(seeds), 2, columns)))
-        resampled[start : start + count] = (of_seeds * drawn).sum(axis=1)
-    difference, correction = float(by_seed.mean()), len(seeds) / (len(seeds) - 1)
-    error = math.sqrt(float(np.nanvar(resampled)) * correction)
-    half = critical(len(seeds) - 1, 1 - level) * error
-    from_seeds = float(by_seed.var(ddof=1)) / len(seeds)
+    of_examples, of_both = _draw(tables.reshape(examples, -1), (len(seeds), 2, columns), metric, rng, draws)
+    from_seeds, variance = _variances(by_seed, of_examples, of_both)
+    freedom = variance**2 / (from_seeds**2 / (len(seeds) - 1) + of_examples**2 / max(1, examples - 1)) if variance > 0 else 1.0
+    difference, half = float(by_seed.mean()), critical(freedom, 1 - level) * math.sqrt(variance)
     return Resampled(
         difference=difference,
-        standard_error=error,
-        seed_share=min(1.0, from_seeds / error**2) if error > 0 else math.nan,
+        standard_error=math.sqrt(variance),
+        seed_share=from_seeds / variance if variance > 0 else 0.0,
         low=difference - half,
         high=difference + half,
         seeds=len(seeds),
         examples=examples,
         draws=draws,
     )
+
+
+def _draw(flat: np.ndarray, shape: tuple[int, int, int], metric: Metric, rng: np.random.Generator, draws: int) -> tuple[float, float]:
+    """Variance of the difference with examples drawn anew, and with seeds drawn anew too. flat: (examples, seeds * 2 arms * columns)."""
+    examples, seeds = len(flat), shape[0]
+    alone, both = np.empty(draws), np.empty(draws)
+    step = max(1, CHUNK // examples)
+    for start in range(0, draws, step):
+        count = min(step, draws - start)
+        weights = rng.multinomial(examples, np.full(examples, 1 / examples), size=count)
+        of_seeds = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=count) / seeds
+        drawn = _difference(metric((weights @ flat).reshape(count, *shape)))
+        alone[start : start + count] = drawn.mean(axis=1)
+        both[start : start + count] = (of_seeds * drawn).sum(axis=1)
+    return float(np.nanvar(alone)), float(np.nanvar(both))
+
+
+def _variances(by_seed: np.ndarray, of_examples: float, of_both: float) -> tuple[float, float]:
+    """That of the seeds with the examples as they are, and the whole.
+
+    With a, b, c for seeds, examples and what a seed makes of an example, and k = (seeds - 1) / seeds: seeds alone show a + c, examples
+    alone b + c, both drawn k (a + 2 c) + b + c. The whole is a + b + c, never below what seeds or examples alone show.
+    """
+    of_seeds = float(by_seed.var(ddof=1)) / len(by_seed)
+    k = (len(by_seed) - 1) / len(by_seed)
+    shared = (of_both - of_examples - k * of_seeds) / k
+    return of_seeds, of_seeds + of_examples - min(max(shared, 0.0), of_seeds, of_examples)
 
 
 def mean(sums: np.ndarray) -> np.ndarray:

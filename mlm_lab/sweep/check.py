@@ -108,11 +108,12 @@ def _check_study(sweep: SweepFile, points: Sequence[Point]) -> None:
         for key in keys:
             if key not in every:
                 found[f"{key}: no such key{suggest_key(key, every)}"] = _line(sweep, place)
-    if study.primary is not None and not sweep.is_searched:
+    arms_are_left_out = any(word.partition("=")[0] in sweep.factors for word in sweep.given)
+    if study.primary is not None and not sweep.is_searched and not arms_are_left_out:
         arms = list(dict.fromkeys(point.arm for point in points))
         for name in ("baseline", "contrast"):
             given = getattr(study.primary, name)
-            if find_arm(sweep, given) is None and not sweep.words:  # words behind the file may leave arms out
+            if find_arm(sweep, given) is None:
                 near = suggest(str(given), arms)
                 found[f"primary.{name}: there is no arm {given}{near} ({', '.join(arms)})"] = _line(sweep, f"description.primary.{name}")
     _refuse(f"{sweep.path}: a study that its points cannot answer", found)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mlm_lab.errors import UserError
+from mlm_lab.sweep import search as search_module
 from mlm_lab.sweep.records import Records
 from mlm_lab.sweep.runner import FAILED, FINISHED, STOPPED, WAITING, Job
 from mlm_lab.sweep.search import JOURNAL, Search
@@ -20,6 +21,11 @@ BAYES = (
     ("name: probe/mlm_15_loss", "name: val/loss"),
     ("    values: [0.15, 0.4]", "    {min: 0.1, max: 0.8}"),
 )
+
+
+@pytest.fixture(autouse=True)
+def _look_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_module, "RANDOM_FIRST", 2)
 
 
 @pytest.fixture
