@@ -1,6 +1,7 @@
 """Span corruption on an encoder-decoder (T5: Raffel et al. 2020): all targets reach the vocabulary projection.
 
 encoder -> memory (B, L, D) -> decoder (B, T, D) -> positions with a target -> (N, D) -> projection -> (N, V) -> summed cross-entropy
+sentinels -> place of each decoder position's gap (B, T) ----^  where the model starts on the neighbours (models/decoder.py)
 """
 
 from __future__ import annotations
@@ -35,16 +36,18 @@ class SpanCorruptionModel(nn.Module):
         self.encoder = model.build(vocabulary)
         self.decoder = TransformerDecoder(model, self.encoder.embeddings)
         self.projection = VocabularyProjection(model, vocabulary.padded_size, vocabulary.size)
-        marks = torch.zeros(vocabulary.padded_size, dtype=torch.bool)
-        marks[[*vocabulary.sentinel_ids, vocabulary.sep_id]] = True
+        sentinels = torch.zeros(vocabulary.padded_size, dtype=torch.bool)
+        sentinels[list(vocabulary.sentinel_ids)] = True
+        self.register_buffer("is_sentinel", sentinels, persistent=False)
+        marks = sentinels.clone()
+        marks[vocabulary.sep_id] = True
         self.register_buffer("is_mark", marks, persistent=False)
 
     def target_counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {"span": (batch["labels"] != IGNORE_INDEX).sum()}
 
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Output:
-        memory = self.encoder(batch["input_ids"], batch["attention_mask"], batch.get("position_ids"))
-        hidden = self.decoder(batch["decoder_input_ids"], batch["decoder_attention_mask"], memory, batch["attention_mask"]).flatten(0, 1)
+        hidden = self.decode(batch).flatten(0, 1)  # (B * T, D)
         labels = batch["labels"].flatten()
         if not self.static_shapes:
             labelled = (labels != IGNORE_INDEX).nonzero().squeeze(1)
@@ -60,6 +63,20 @@ class SpanCorruptionModel(nn.Module):
             "span_text_loss": Sums((losses.detach() * text).sum(), text.sum()),
         }
         return Output({"span": loss}, metrics)
+
+    def decode(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """(B, T, D): the decoder's output, from the encoder's."""
+        memory = self.encoder(batch["input_ids"], batch["attention_mask"], batch.get("position_ids"))
+        return self.decoder(
+            batch["decoder_input_ids"], batch["decoder_attention_mask"], memory, batch["attention_mask"], self.gap_places(batch)
+        )
+
+    def gap_places(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """(B, T): where in the encoder's row the gap is that each decoder position writes, by its sentinel; 0 before the first."""
+        gaps = self.is_sentinel[batch["input_ids"]].cumsum(1)  # (B, L): sentinels so far
+        written = self.is_sentinel[batch["decoder_input_ids"]].cumsum(1)  # (B, T)
+        places = (gaps[:, None] < written[:, :, None]).sum(-1)
+        return places.clamp(max=gaps.shape[1] - 1)  # a row that lacks the sentinel has no such gap
 
     def flops(self, batch: Mapping[str, torch.Tensor]) -> Flops:
         """Of encoder, decoder and projection, at all positions: a function of the shapes alone."""
