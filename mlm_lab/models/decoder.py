@@ -104,7 +104,9 @@ class TransformerDecoder(TransformerEncoder):
     def _cross_context(self, memory_mask: torch.Tensor, memory_places: torch.Tensor) -> AttentionContext:
         """Every decoder position sees all of the memory that is not padding."""
         dtype = compute_dtype(self.embedding_weight)
-        allowed = (memory_mask > 0)[:, None, None].expand(-1, 1, memory_places.shape[1], -1)  # (B, 1, T, L)
+        seen = memory_mask > 0
+        seen = seen | ~seen.any(dim=1, keepdim=True)  # an empty row sees its padding, so that no softmax is over nothing
+        allowed = seen[:, None, None].expand(-1, 1, memory_places.shape[1], -1)  # (B, 1, T, L)
         bias = None
         if self.cross_bias is not None:
             by_place = self.cross_bias(memory_mask.shape[1]).transpose(0, 1)  # (L, H, L)

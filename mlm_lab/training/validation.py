@@ -85,7 +85,8 @@ def evaluate(
 ) -> dict[str, float]:
     """val/* and probe/* of a module, whose training state is left as it was. The ranks share the rows out: each row is on exactly one.
 
-    reduce: sums a tensor over ranks. context: the run's precision.
+    reduce: sums a tensor over ranks. context: the run's precision. With the module's static_shapes a last batch that is shorter is filled
+    up with empty rows.
     """
     import torch
 
@@ -98,7 +99,10 @@ def evaluate(
         for name, batches in held_out.batches.items():
             meter = Meter()
             for batch in batches:
-                tensors = {key: torch.from_numpy(value[rank::world_size]).to(device) for key, value in batch.items()}
+                part = {key: value[rank::world_size] for key, value in batch.items()}
+                if module.static_shapes:
+                    part = fill_up(part, len(batches[0]["input_ids"][rank::world_size]))
+                tensors = {key: torch.from_numpy(value).to(device) for key, value in part.items()}
                 output = module(tensors)
                 for loss, count in module.target_counts(tensors).items():
                     meter.add(f"{LOSS_PREFIX}{loss}", output.losses[loss], count)
@@ -107,6 +111,16 @@ def evaluate(
             values |= _named(name, averages(meter.fetch(reduce), weights, module.token_loss))
     module.train(was_training)
     return values
+
+
+def fill_up(batch: Batch, rows: int) -> Batch:
+    """The batch with so many rows: those that it lacks are empty (`types.Batch`) and count for nothing."""
+
+    def filled(name: str, array: np.ndarray) -> np.ndarray:
+        nothing = IGNORE_INDEX if name == "labels" or name.endswith("_label") else 0
+        return np.concatenate([array, np.full((rows - len(array), *array.shape[1:]), nothing, dtype=array.dtype)])
+
+    return {name: filled(name, array) for name, array in batch.items()}
 
 
 def _named(probe: str, values: Mapping[str, float]) -> dict[str, float]:
