@@ -33,6 +33,8 @@ label_positions  (B, S) int64   where in the row each slot looks; unused slots l
 labels           (B, S) int64   original ids at those positions; IGNORE_INDEX in unused slots
 
 and what an objective adds of its own. S is the stated capacity of slots (the same for every batch of a run).
+
+A row that is 0 everywhere, with IGNORE_INDEX in its labels (`labels`, `..._label`), counts for nothing: no loss, no metric.
 """
 
 
@@ -137,6 +139,8 @@ class ObjectiveModule(Protocol):
     encoder: torch.nn.Module
     """The part that is fine-tuned and exported."""
     loss_weights: Mapping[str, float]
+    static_shapes: bool
+    """Set by the run: whether the module keeps every slot, so that shapes are equal from batch to batch, or leaves the unused ones out."""
     token_loss: str | None
     """Which of the losses is a cross-entropy over the vocabulary, so that its exponential is a perplexity; None: no token is predicted."""
 

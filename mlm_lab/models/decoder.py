@@ -4,7 +4,14 @@ decoder_input_ids (B, T) -> shared embeddings -> [causal self-attention, cross-a
 memory (B, L, D) ----------------------------------------------------------^
 
 It follows the same description as its encoder, so `model=tiny` says both. What the description says of positions holds for the decoder's
-self-attention; its relative bias has a table of its own, all of it for what came before. Cross-attention knows no positions.
+self-attention; its relative bias has a table of its own, all of it for what came before. Cross-attention knows no positions, as in T5,
+unless the relative bias is one that starts on the neighbours: then it has such a bias as well, by the distance from the place in the
+memory that a decoder position is about (`memory_places`: the gap that it fills).
+
+What that is for: the first thing any of these models learns is how frequent tokens are, and until it is learnt every weight is driven one
+way, whatever the input. A masked encoder finds back, since each position is told its own token. Behind a cross-attention that looks
+everywhere alike nothing tells the encoder's outputs apart, and under post-norm, which shrinks all that is not the common part, they
+stay one vector. Two starts bring the signal through: cross-attention with T5's weights, and heads that look at the gap's neighbours.
 
 Shapes: T decoder positions, L encoder positions, H heads; else as in types.
 """
@@ -17,12 +24,17 @@ from torch import nn
 
 from mlm_lab.models.attention import AttentionContext, attend, compute_dtype, writes_scores
 from mlm_lab.models.encoder_config import Encoder
+from mlm_lab.models.relative_bias import RelativeBias
 from mlm_lab.models.transformer import Embeddings, Layer, TransformerEncoder, initialise, layer_norm
 from mlm_lab.types import Flops
 
 
 class CrossAttention(nn.Module):
-    """Multi-head attention from the decoder's positions to the encoder's, with one matrix for keys and values."""
+    """Multi-head attention from the decoder's positions to the encoder's, with one matrix for keys and values.
+
+    Its weights start as T5's do (hidden_size^-0.5 where scores are scaled), whatever initializer_range is: at 0.02 and width 128 what it
+    adds would be 4 % of what it is added to, and the encoder would hear next to nothing of the loss.
+    """
 
     def __init__(self, config: Encoder):
         super().__init__()
@@ -63,28 +75,46 @@ class TransformerDecoder(TransformerEncoder):
 
     def __init__(self, config: Encoder, embeddings: Embeddings):
         super().__init__(config, embeddings.tokens.num_embeddings, causal=True, embeddings=embeddings)
+        self.cross_bias = None
+        if config.relative_bias == "neighbours":
+            self.cross_bias = RelativeBias(config.num_heads, config.relative_buckets, config.relative_max_distance, neighbours=True)
+        for layer in self.layers:
+            layer.cross_attention.apply(lambda module: initialise(module, config.hidden_size**-0.5))
 
     def forward(
-        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, memory: torch.Tensor, memory_mask: torch.Tensor
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        memory: torch.Tensor,
+        memory_mask: torch.Tensor,
+        memory_places: torch.Tensor,
     ) -> torch.Tensor:
-        """input_ids, attention_mask (B, T), memory (B, L, D), memory_mask (B, L) -> (B, T, D). Memory is seen where its mask is not 0."""
+        """input_ids, attention_mask (B, T), memory (B, L, D), memory_mask (B, L) -> (B, T, D). Memory is seen where its mask is not 0.
+
+        memory_places: (B, T) in range(L), from where the cross-attention's relative bias counts, if there is one.
+        """
         self.config.check_length(input_ids.shape[1])
         position_ids = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
-        cross_context = self._cross_context(memory_mask, input_ids.shape[1])
+        cross_context = self._cross_context(memory_mask, memory_places)
         x = self.embed(input_ids, position_ids, None)
         for index, context in enumerate(self.attention_contexts(attention_mask, position_ids)):
             x = self.layers[index % len(self.layers)](x, context, memory, cross_context)
         return self.final_norm(x)
 
-    def _cross_context(self, memory_mask: torch.Tensor, length: int) -> AttentionContext:
+    def _cross_context(self, memory_mask: torch.Tensor, memory_places: torch.Tensor) -> AttentionContext:
         """Every decoder position sees all of the memory that is not padding."""
         dtype = compute_dtype(self.embedding_weight)
-        allowed = (memory_mask > 0)[:, None, None].expand(-1, 1, length, -1)  # (B, 1, T, L)
-        score_bias = None
-        if writes_scores(memory_mask.device, dtype):
-            nothing = torch.zeros(self.config.num_heads, 1, 1, device=memory_mask.device, dtype=dtype)
-            score_bias = torch.where(allowed, nothing, float("-inf"))
-        return AttentionContext(allowed, score_bias, None)
+        seen = memory_mask > 0
+        seen = seen | ~seen.any(dim=1, keepdim=True)  # an empty row sees its padding, so that no softmax is over nothing
+        allowed = seen[:, None, None].expand(-1, 1, memory_places.shape[1], -1)  # (B, 1, T, L)
+        bias = None
+        if self.cross_bias is not None:
+            by_place = self.cross_bias(memory_mask.shape[1]).transpose(0, 1)  # (L, H, L)
+            rows = by_place.index_select(0, memory_places.flatten())  # (B * T, H, L)
+            bias = rows.unflatten(0, memory_places.shape).transpose(1, 2).to(dtype)  # (B, H, T, L)
+        elif writes_scores(memory_mask.device, dtype):
+            bias = torch.zeros(self.config.num_heads, 1, 1, device=memory_mask.device, dtype=dtype)
+        return AttentionContext(allowed, None if bias is None else torch.where(allowed, bias, float("-inf")), None)
 
     def flops(self, batch_size: int, length: int, memory_length: int) -> float:
         """Forward FLOPs of the matrix products, as `TransformerEncoder.flops`, with those of the cross-attention. length: T."""

@@ -60,7 +60,7 @@ class Encoder:
     relative_bias: str
     """Learned bias on the attention scores by relative position, in T5's buckets, shared by all layers (as in MPNet): none; zero: starts
     at 0; neighbours: two heads start on the words before and after, two on a slope with the distance, which lets small models leave the
-    unigram plateau early."""
+    unigram plateau early. Under neighbours a decoder's cross-attention has such a bias too, by the distance from the gap that is filled."""
     relative_buckets: int
     """Number of buckets of the relative bias, half of them for each direction (T5: 32)."""
     relative_max_distance: int

@@ -35,6 +35,9 @@ class SpanCorruption:
     labels                  (B, D) int64   the targets: sentinels, cut-out tokens, [SEP]; IGNORE_INDEX behind
     corpus_tokens           (B,) int64     tokens of the window
 
+    The decoder follows the model option, as the encoder does; its cross-attention starts with T5's weights and, where the option starts
+    its attention on the neighbours (tiny, mini), on those of the gap (`models.decoder` says why).
+
     E is max_length and D what a full window needs at the schedule's largest ratio. Rows are shorter, and padded, where a window ends with
     its document or with the store, and where a schedule is above its smallest ratio.
     """
@@ -56,8 +59,8 @@ class SpanCorruption:
     """Whether windows run on over the borders of documents, which then leave no mark (T5). Otherwise a window ends with its document, and
     padding fills the row."""
 
-    code_version: ClassVar[int] = 1
-    """Raised when the same fields come to mean other batches: part of the run's hash."""
+    code_version: ClassVar[int] = 2
+    """Raised when the same fields come to mean other batches or another model: part of the run's hash."""
 
     def __post_init__(self) -> None:
         final = self.final_mask_ratio

@@ -1,6 +1,7 @@
 """Span corruption on an encoder-decoder (T5: Raffel et al. 2020): all targets reach the vocabulary projection.
 
 encoder -> memory (B, L, D) -> decoder (B, T, D) -> positions with a target -> (N, D) -> projection -> (N, V) -> summed cross-entropy
+sentinels -> place of each decoder position's gap (B, T) ----^  where the model starts on the neighbours (models/decoder.py)
 """
 
 from __future__ import annotations
@@ -37,16 +38,18 @@ class SpanCorruptionModel(nn.Module):
         self.encoder = model.build(vocabulary)
         self.decoder = TransformerDecoder(model, self.encoder.embeddings)
         self.projection = VocabularyProjection(model, vocabulary.padded_size, vocabulary.size)
-        marks = torch.zeros(vocabulary.padded_size, dtype=torch.bool)
-        marks[[*vocabulary.sentinel_ids, vocabulary.sep_id]] = True
+        sentinels = torch.zeros(vocabulary.padded_size, dtype=torch.bool)
+        sentinels[list(vocabulary.sentinel_ids)] = True
+        self.register_buffer("is_sentinel", sentinels, persistent=False)
+        marks = sentinels.clone()
+        marks[vocabulary.sep_id] = True
         self.register_buffer("is_mark", marks, persistent=False)
 
     def target_counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {"span": (batch["labels"] != IGNORE_INDEX).sum()}
 
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Output:
-        memory = self.encoder(batch["input_ids"], batch["attention_mask"], batch.get("position_ids"))
-        hidden = self.decoder(batch["decoder_input_ids"], batch["decoder_attention_mask"], memory, batch["attention_mask"]).flatten(0, 1)
+        hidden = self.decode(batch).flatten(0, 1)  # (B * T, D)
         labels = batch["labels"].flatten()
         if not self.static_shapes:
             labelled = (labels != IGNORE_INDEX).nonzero().squeeze(1)
@@ -62,6 +65,20 @@ class SpanCorruptionModel(nn.Module):
             "span_text_loss": Sums((losses.detach() * text).sum(), text.sum()),
         }
         return Output({"span": loss}, metrics)
+
+    def decode(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """(B, T, D): the decoder's output, from the encoder's."""
+        memory = self.encoder(batch["input_ids"], batch["attention_mask"], batch.get("position_ids"))
+        return self.decoder(
+            batch["decoder_input_ids"], batch["decoder_attention_mask"], memory, batch["attention_mask"], self.gap_places(batch)
+        )
+
+    def gap_places(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """(B, T): where in the encoder's row the gap is that each decoder position writes, by its sentinel; 0 before the first."""
+        gaps = self.is_sentinel[batch["input_ids"]].cumsum(1)  # (B, L): sentinels so far
+        written = self.is_sentinel[batch["decoder_input_ids"]].cumsum(1)  # (B, T)
+        places = (gaps[:, None] < written[:, :, None]).sum(-1)
+        return places.clamp(max=gaps.shape[1] - 1)  # a row that lacks the sentinel has no such gap
 
     @torch.no_grad()
     def sentence_scores(self, sentences: Sentences) -> dict[str, torch.Tensor]:
@@ -79,7 +96,8 @@ class SpanCorruptionModel(nn.Module):
         ids = F.pad(ids, (0, 1), value=start).scatter(1, real.sum(dim=1, keepdim=True), end)
         mask = F.pad(real, (1, 0), value=True).long()
         written = torch.tensor([[start, sentinel]], device=ids.device).expand(len(ids), -1)
-        hidden = self.decoder(written, torch.ones_like(written), self.encoder(ids, mask), mask)
+        places = self.gap_places({"input_ids": ids, "decoder_input_ids": written})
+        hidden = self.decoder(written, torch.ones_like(written), self.encoder(ids, mask), mask, places)
         return self.projection(hidden[:, 1], self.encoder.embedding_weight)
 
     def flops(self, batch: Mapping[str, torch.Tensor]) -> Flops:

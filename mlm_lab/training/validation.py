@@ -95,7 +95,8 @@ def evaluate(
 ) -> dict[str, float]:
     """val/* and probe/* of a module, whose training state is left as it was. The ranks share the rows out: each row is on exactly one.
 
-    reduce: sums a tensor over ranks. context: the run's precision.
+    reduce: sums a tensor over ranks. context: the run's precision. With the module's static_shapes a last batch that is shorter is filled
+    up with empty rows.
     """
     from mlm_lab.training.metrics import averages
 
@@ -124,16 +125,30 @@ def measure(
 
     was_training = module.training
     module.eval()
-    meter = Meter()
+    meter, rows = Meter(), 0
     with torch.no_grad(), context():
         for batch in batches:
-            tensors = {key: torch.from_numpy(value[rank::world_size]).to(device) for key, value in batch.items()}
+            part = {key: value[rank::world_size] for key, value in batch.items()}
+            rows = max(rows, len(part["input_ids"]))
+            if module.static_shapes:
+                part = fill_up(part, rows)
+            tensors = {key: torch.from_numpy(value).to(device) for key, value in part.items()}
             output = module(tensors)
             for loss, count in module.target_counts(tensors).items():
                 meter.add(f"{LOSS_PREFIX}{loss}", output.losses[loss], count)
             meter.add_all(output.metrics)
     module.train(was_training)
     return meter.fetch(reduce)
+
+
+def fill_up(batch: Batch, rows: int) -> Batch:
+    """The batch with so many rows: those that it lacks are empty (`types.Batch`) and count for nothing."""
+
+    def filled(name: str, array: np.ndarray) -> np.ndarray:
+        nothing = IGNORE_INDEX if name == "labels" or name.endswith("_label") else 0
+        return np.concatenate([array, np.full((rows - len(array), *array.shape[1:]), nothing, dtype=array.dtype)])
+
+    return {name: filled(name, array) for name, array in batch.items()}
 
 
 def _named(probe: str, values: Mapping[str, float], trains_masks: bool) -> dict[str, float]:

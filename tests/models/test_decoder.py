@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -37,6 +39,7 @@ def make_inputs(length: int = 7, memory_length: int = 11, width: int = 32) -> di
         "attention_mask": torch.ones(3, length, dtype=torch.long),
         "memory": torch.randn(3, memory_length, width, generator=generator),
         "memory_mask": memory_mask,
+        "memory_places": torch.randint(0, 6, (3, length), generator=generator),
     }
 
 
@@ -74,6 +77,34 @@ def test_neighbour_start_in_one_direction_looks_at_the_two_words_before_the_targ
     assert all((head[49, :50].diff() >= 0).all() for head in (near, far))
 
 
+def test_cross_attention_starts_on_the_neighbours_of_a_place_or_knows_none():
+    _, decoder = make_stacks(encoder_config("relative"))
+    mask, places = torch.ones(2, 9, dtype=torch.long), torch.tensor([[3, 0], [8, 5]])
+    mask[0, 7:] = 0
+    context = decoder._cross_context(mask, places)
+    expected = torch.full((2, 4, 2, 9), float("nan"))
+    for b, t, j in itertools.product(range(2), range(2), range(9)):
+        offset = j - int(places[b, t])
+        expected[b, :2, t, j] = torch.tensor([4.0 * (offset == -1), 4.0 * (offset == 1)])
+        expected[b, 2:, t, j] = -torch.tensor([0.3, 0.05]) * min(abs(offset), 8)
+    expected[0, :, :, 7:] = float("-inf")
+    torch.testing.assert_close(context.score_bias.detach(), expected)
+    for variant in ("t5", "untied"):
+        _, other = make_stacks(encoder_config(**VARIANTS[variant]))
+        assert other.cross_bias is None and other._cross_context(mask, places).score_bias is None
+
+
+@pytest.mark.parametrize("width", [32, 128])
+def test_cross_attention_starts_with_t5s_weights_whatever_the_rest_starts_with(width: int):
+    """Raffel et al.'s code: queries, keys and values so that scores and values are of the size of their inputs."""
+    _, decoder = make_stacks(encoder_config(hidden_size=width, initializer_range=0.02))
+    for name, weight in decoder.named_parameters():
+        if "cross_attention" in name and name.endswith("weight"):
+            assert weight.std().item() == pytest.approx(width**-0.5, rel=0.1)
+        elif name.endswith("qkv.weight"):
+            assert weight.std().item() == pytest.approx(0.02, rel=0.1)
+
+
 @pytest.mark.parametrize("variant", [*VARIANTS, "bert", "modern", "relative"])
 def test_flops_in_closed_form_and_every_parameter_is_used(variant: str):
     config = encoder_config(**VARIANTS[variant]) if variant in VARIANTS else encoder_config(variant)
@@ -82,7 +113,7 @@ def test_flops_in_closed_form_and_every_parameter_is_used(variant: str):
     inputs, memory_ids = make_inputs(length=20, memory_length=50), torch.randint(5, 90, (3, 50))
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         memory = encoder(memory_ids, inputs["memory_mask"])
-        hidden = decoder(inputs["input_ids"], inputs["attention_mask"], memory, inputs["memory_mask"])
+        hidden = decoder(inputs["input_ids"], inputs["attention_mask"], memory, inputs["memory_mask"], inputs["memory_places"])
         logits = projection(hidden.flatten(0, 1), encoder.embedding_weight)
     expected = encoder.flops(3, 50) + decoder.flops(3, 20, 50) + projection.flops(60).total
     assert expected == pytest.approx(counter.get_total_flops(), rel=0.02)

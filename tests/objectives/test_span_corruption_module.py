@@ -14,7 +14,9 @@ from mlm_lab.types import ObjectiveModule, Vocabulary
 from tests.models.conftest import encoder_config, recipe  # noqa: F401
 from tests.models.test_decoder import T5
 from tests.models.test_transformers_equality import load_strictly, randomise, rename
+from tests.training.tiny_run import make_config, make_course
 
+WIDE = ["model.hidden_size=128", "model.intermediate_size=512"]
 SENTINELS = tuple(range(89, 79, -1))
 LENGTH, DECODER_LENGTH = 20, 9
 
@@ -126,9 +128,7 @@ def test_loss_and_logits_equal_transformers_t5(kind: str):
     output = ours(batch)
     mean = output.losses["span"] / ours.target_counts(batch)["span"]
     torch.testing.assert_close(mean, expected.loss, rtol=1e-5, atol=1e-5)
-    memory = ours.encoder(batch["input_ids"], batch["attention_mask"])
-    hidden = ours.decoder(batch["decoder_input_ids"], batch["decoder_attention_mask"], memory, batch["attention_mask"])
-    logits = ours.projection(hidden, ours.encoder.embedding_weight)
+    logits = ours.projection(ours.decode(batch), ours.encoder.embedding_weight)
     real = batch["labels"] != -100
     torch.testing.assert_close(logits[real], expected.logits[real], rtol=1e-5, atol=1e-5)
     assert expected.logits[real].std() > 0.1, "the weights must move the logits, or the comparison says nothing"
@@ -149,9 +149,7 @@ def test_satisfies_the_contract():
 def test_metrics_tell_text_from_marks():
     """Three rows with targets: 9, 6 and 9, of which 3, 2 and 3 are sentinels and ends."""
     module, batch = make_module(), make_batch()
-    memory = module.encoder(batch["input_ids"], batch["attention_mask"], batch["position_ids"])
-    hidden = module.decoder(batch["decoder_input_ids"], batch["decoder_attention_mask"], memory, batch["attention_mask"])
-    log_probability = module.projection(hidden, module.encoder.embedding_weight).log_softmax(-1)
+    log_probability = module.projection(module.decode(batch), module.encoder.embedding_weight).log_softmax(-1)
     text, everything = torch.zeros(()), torch.zeros(())
     for row in range(4):
         for place, label in enumerate(batch["labels"][row].tolist()):
@@ -170,6 +168,27 @@ def test_metrics_tell_text_from_marks():
         for place, label in enumerate(batch["labels"][row].tolist())
         if label in range(5, 80)
     )
+
+
+def test_a_decoder_position_writes_the_gap_of_the_last_sentinel_before_it():
+    first, second, third = SENTINELS[:3]
+    inputs = torch.tensor([[7, first, 8, 9, second, 6, 5, third, 3], [first, 7, second, 8, 3, 0, 0, 0, 0]])
+    targets = torch.tensor([[0, first, 20, 21, second, 22, third, 23], [0, first, 20, second, 21, 0, 0, 0]])
+    places = make_module("relative").gap_places({"input_ids": inputs, "decoder_input_ids": targets})
+    assert places.tolist() == [[0, 1, 1, 1, 4, 4, 7, 7], [0, 0, 0, 2, 2, 2, 2, 2]]
+
+
+def test_a_rows_own_gaps_are_looked_at():
+    """Text beside the gap moves what is written there more than the same change elsewhere, from the first step on."""
+    module, first = make_module("relative"), SENTINELS[0]
+    ids = torch.full((3, LENGTH), 10)
+    ids[:, 8], ids[:, -1] = first, 3
+    ids[1, 9], ids[2, 15] = 40, 40
+    targets = torch.tensor([[0, first, 12, 3]]).expand(3, -1)
+    batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "position_ids": torch.arange(LENGTH).expand(3, -1)}
+    written = module.decode(batch | {"decoder_input_ids": targets, "decoder_attention_mask": torch.ones_like(targets)})[:, 1]
+    beside, elsewhere = ((written[row] - written[0]).norm() for row in (1, 2))
+    assert beside > 2 * elsewhere > 0
 
 
 def test_trap_23_micro_batches_sum_to_the_batch(recipe: str):  # noqa: F811
@@ -228,6 +247,20 @@ def test_flops_count_both_stacks(recipe: str):  # noqa: F811
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH), FlopCounterMode(display=False) as backward:
         loss.backward()
     assert 3 * flops.total == pytest.approx(counter.get_total_flops() + backward.get_total_flops(), rel=0.02)
+
+
+@pytest.mark.parametrize("model", [["tiny"], ["tiny", "model.positions=learned", "model.relative_bias=none"], ["modern_tiny"], ["t5_tiny"]])
+def test_the_encoder_is_told_its_positions_apart(model: list[str]):
+    """At the start most of the gradient at the encoder's output differs from position to position. With cross-attention as small as the
+    rest it was 5 % under model=tiny: the encoder was driven one way as a whole, and its output became one vector."""
+    config = make_config("objective=span_corruption", "objective.mean_span_length=2", f"model={model[0]}", *model[1:], *WIDE)
+    course, outputs = make_course(config), []
+    course.module.encoder.register_forward_hook(lambda module, inputs, output: outputs.append(output))
+    batch = course.sample_batch()
+    loss = course.module(batch).losses["span"]
+    (gradient,), real = torch.autograd.grad(loss, outputs), (batch["attention_mask"] > 0)[..., None]
+    common = (gradient * real).sum(1, keepdim=True) / real.sum(1, keepdim=True)
+    assert ((gradient - common) * real).norm() > 0.5 * gradient.norm()
 
 
 def test_it_learns_a_batch_by_heart():

@@ -53,5 +53,5 @@ def test_from_text_to_a_result(objective: str, tmp_path: Path):
     assert summary["status"] == "finished" and summary["steps"] == 200
     accuracy = summary["evaluation"]["mood"]["accuracy"]
     assert accuracy["floor"]["mean"] > 0.8, "the task is easy: the encoder as it starts learns it"
-    assert accuracy["n"] == 1 and 0 <= accuracy["mean"] <= 1  # what 200 steps are worth is not this test's question
+    assert accuracy["n"] == 1 and accuracy["mean"] > 0.8, "200 steps take nothing from it: no encoder has collapsed"
     assert min(summary["supervised_positions"], summary["flops"]["total"]) > 0
