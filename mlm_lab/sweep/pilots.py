@@ -30,12 +30,19 @@ def show_power(sweep: SweepFile, points: Sequence[Point], runs: Sequence[Path] |
         console.say(f"  {line}")
     wanted = difference if difference is not None else sweep.study.margin
     if found is not None and wanted is not None:
-        needed, careful = (power.seeds_needed(std, wanted, max(arms, 2)) for std in (found.std, found.std_high))
+        needed, careful = (_seeds(std, wanted, max(arms, 2)) for std in (found.std, found.std_high))
         console.say(
             f"  pilot: standard deviation of {metric} about arm{' and seed' if found.paired else ''} {found.std:.3g}, "
             f"upper 80 % limit {found.std_high:.3g}, from {found.degrees_of_freedom} degrees of freedom"
         )
         console.say(f"  to show a difference of {wanted:g} by the primary contrast: {needed} seeds, {careful} at the upper limit")
+
+
+def _seeds(std: float, difference: float, arms: int) -> str:
+    try:
+        return f"{power.seeds_needed(std, difference, arms)}"
+    except ValueError:
+        return "more than a million"
 
 
 def read_pilot(sweep: SweepFile, runs: Sequence[Path], metric: str) -> Pilot:
