@@ -166,11 +166,13 @@ def test_cells_side_by_side_come_to_the_same_bits(run, files, tmp_path, tokenize
     assert "0 more)" in capsys.readouterr().out
 
 
-def test_a_mistake_in_a_worker_is_told_as_such(run, files, tmp_path):
-    words = ("objective=clm", "evaluation.pooling=cls", "evaluation.jobs=2")
-    config = make_config(tmp_path, files, *words)
-    with pytest.raises(UserError, match="first token of a left-to-right encoder"):
-        evaluate.run(config, run[1])
+def test_a_mistake_in_a_worker_is_told_as_such(run, files, tmp_path, monkeypatch):
+    def refuse(*arguments):
+        raise UserError("the labels are of another task")
+
+    monkeypatch.setattr(finetuning, "finetune", refuse)  # the workers are forks
+    with pytest.raises(UserError, match="the labels are of another task"):
+        evaluate.run(make_config(tmp_path, files, "evaluation.jobs=2"), run[1])
 
 
 def test_a_task_starts_from_the_encoder_of_another(run, files, tmp_path, trained, monkeypatch):
