@@ -13,10 +13,12 @@ from mlm_lab.report.examples import OverExamples
 from mlm_lab.report.units import count, interval, p_value, percent, score, unit_of
 
 if TYPE_CHECKING:
-    from mlm_lab.statistics.compare import Comparison
+    from mlm_lab.statistics.compare import Comparison, Contrast
 
 _MISSING = "not run"
 _MEBI = 2**20
+UNLIKE = 3.0
+"""From this ratio of a pair's spread to the pool's on, the pooled test says too much (tests/statistics/test_error_rates.py)."""
 
 
 def overview(results: Sequence[MetricResult], table: Analysed) -> Table:
@@ -81,9 +83,7 @@ def _main_table(result: MetricResult, declaration: Declaration, name: str, capti
         if result.floors:
             row.append(_floor(result.floors.get(arm)))
         if contrast := contrasts.get(arm):
-            p = p_value(contrast.p_adjusted) + (
-                f" (permutation {p_value(contrast.p_permutation)})" if contrast.p_permutation is not None else ""
-            )
+            p = _p(contrast)
             simultaneous = interval(contrast.simultaneous_low, contrast.simultaneous_high, sign=True)
             row += [score(contrast.difference, sign=True), simultaneous, p, contrast.verdict + (" (primary)" if contrast.primary else "")]
         elif contrasts:
@@ -93,6 +93,21 @@ def _main_table(result: MetricResult, declaration: Declaration, name: str, capti
         if arm not in result.cells:
             rows.append([mark_arm(arm, declaration), "0", *["-"] * (len(columns) - 3), contrasts[arm].verdict])
     return Table(name, caption, columns, rows, _note(result))
+
+
+def _p(contrast: Contrast) -> str:
+    """Of the pooled test; beside it the permutation's where the seeds can reach the level, and the pair's own where the pool is not right
+    about its spread."""
+    shown = [p_value(contrast.p_adjusted)]
+    if contrast.p_permutation is not None:
+        shown.append(f"(permutation {p_value(contrast.p_permutation)})")
+    if _spread_is_its_own(contrast):
+        shown.append(f"(own spread {p_value(contrast.p_own)})")
+    return " ".join(shown)
+
+
+def _spread_is_its_own(contrast: Contrast) -> bool:
+    return contrast.p_own is not None and (contrast.spread_ratio or 0.0) >= UNLIKE
 
 
 def _note(result: MetricResult) -> str:
@@ -105,6 +120,11 @@ def _note(result: MetricResult) -> str:
             parts.append(
                 f"Spread of one run about its arm and seed: {score(comparison.pool.std)}, from {len(comparison.pool.arms)} arms "
                 f"({comparison.pool.degrees_of_freedom} degrees of freedom)."
+            )
+        if any(_spread_is_its_own(contrast) for contrast in comparison.contrasts):
+            parts.append(
+                f"Own spread: by the pair's own differences (paired t), uncorrected, where their spread is {UNLIKE:g} times the pool's or "
+                "more: the one to believe there."
             )
         if comparison.excluded:
             parts.append("Out of the pool: " + "; ".join(f"`{arm}` ({reason})" for arm, reason in comparison.excluded.items()) + ".")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from mlm_lab.report import html, latex, markdown, pairs, run_tables
+from mlm_lab.report import html, latex, markdown, pairs, run_tables, tables
 from mlm_lab.report.document import Bullets, Document, Heading, Paragraph, Table
 from mlm_lab.report.gather import gather
 from mlm_lab.report.study import Study, gather_known, read_study
@@ -131,3 +132,14 @@ def test_how_numbers_are_written() -> None:
     assert [p_value(p) for p in (0.0004, 0.012, 0.0496, 0.0504, None)] == ["< 0.001", "0.012", "0.0496", "0.0504", "-"]
     assert unit_of("probe/mlm_15_loss") == "nats a token" and unit_of("cola/matthews") == ""
     assert scale_of("cola/matthews") == 100 and scale_of("val/loss") == 1 and scale_of("glue/nine_columns") == 100
+
+
+def test_a_pair_whose_spread_is_its_own_shows_its_own_test(tmp_path: Path) -> None:
+    synthetic.write_study(tmp_path)
+    result = read(tmp_path).common.primary
+    contrast = next(iter(result.comparison.contrasts))
+    for ratio, shown in ((3.5, True), (1.2, False)):
+        contrasts = (replace(contrast, spread_ratio=ratio, p_own=0.217), *result.comparison.contrasts[1:])
+        changed = replace(result, comparison=replace(result.comparison, contrasts=contrasts))
+        table = tables._main_table(changed, read(tmp_path).declaration, "table", "")
+        assert ("own spread 0.217" in str(table.rows)) is shown and ("Own spread" in table.note) is shown
