@@ -53,7 +53,7 @@ MISTAKES = [
     (["model=tinny"], "model=tinny: no such option; did you mean tiny?"),
     (["objective=mml"], "objective=mml: no such option; did you mean mlm?"),
     (["+experiment=no_such_one"], "+experiment=no_such_one: no such option"),
-    (["arm=no_such_one"], "arm=no_such_one: no such option (none)"),
+    (["arm=no_such_one"], "arm=no_such_one: no such option ("),
     (["evaluation.tasks=[colla]"], "no such task as colla; did you mean cola?"),
     (["evaluation.tasks=[my-own]", "evaluation.files={my-own: x.csv}"], "letters, digits and _ only"),
     (["evaluation.tasks=[mine]", "evaluation.files.mine=no/such.csv"], "evaluation.files.mine=no/such.csv"),
