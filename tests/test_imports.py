@@ -21,6 +21,7 @@ LAYERS = [
     {"evaluation"},
     {"stages"},
     {"config", "runner", "help"},
+    {"export"},
     {"__main__", "__init__"},
 ]
 """A part imports its own layer and those above it in this list. Imports for type checking do not count."""
