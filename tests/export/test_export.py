@@ -43,6 +43,7 @@ def make_run(folder: Path, *overrides: str, weights_std: float = 0.2) -> tuple[R
     return config, run.path
 
 
+ELECTRA = {".": "ElectraForPreTraining", "generator": "ElectraForMaskedLM"}
 PRESETS = {
     "tiny": (["model=tiny"], {".": "MPNetForMaskedLM"}),
     "mini": (["model=mini"], {".": "MPNetForMaskedLM"}),
@@ -61,10 +62,7 @@ PRESETS = {
         ["+experiment=electra_small", "model.embedding_size=16"],
         {".": "ElectraForPreTraining", "generator": "ElectraForMaskedLM"},
     ),
-    "electra, wide embeddings": (
-        ["+experiment=electra_small", "model.embedding_size=null"],
-        {".": "ElectraForPreTraining", "generator": "ElectraForMaskedLM"},
-    ),
+    "electra, wide embeddings": (["+experiment=electra_small", "model.embedding_size=null"], ELECTRA),
     "factorised bert": (["model=base", "model.embedding_size=16"], {".": "ElectraForMaskedLM"}),
     "modernbert": (["+experiment=modernbert", "model.local_window=8", "model.num_layers=4"], {".": "ModernBertForMaskedLM"}),
     "modern_tiny": (["model=modern_tiny"], {".": "ModernBertForMaskedLM"}),
@@ -93,7 +91,7 @@ def test_a_preset_answers_the_same_in_transformers(preset: str, tmp_path: Path):
 
 
 def test_fill_mask_pipeline(tmp_path: Path):
-    config, run = make_run(tmp_path / "runs", "model=tiny")
+    _, run = make_run(tmp_path / "runs", "model=tiny")
     export(run, tmp_path / "out")
     fill = transformers.pipeline("fill-mask", model=str(tmp_path / "out"))
     answers = fill("The cat [MASK] on the mat.", top_k=3)
