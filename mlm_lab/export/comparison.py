@@ -10,9 +10,10 @@ import numpy as np
 import torch
 
 from mlm_lab.errors import UserError
-from mlm_lab.export.format import Inputs, Part
+from mlm_lab.interchange.format import Part
 
 if TYPE_CHECKING:
+    from mlm_lab.interchange.format import Inputs
     from mlm_lab.run_config import RunConfig
     from mlm_lab.tokenizers.loading import LoadedTokenizer
 

@@ -19,8 +19,8 @@ import torch
 from mlm_lab.errors import UserError
 from mlm_lab.export.card import model_card
 from mlm_lab.export.comparison import compare, is_free, real_batches
-from mlm_lab.export.format import Format, Part, Source, formats
 from mlm_lab.export.tokenizer import save_tokenizer
+from mlm_lab.interchange.format import Format, Part, Source, formats
 from mlm_lab.run_folder import RunFolder
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mlm_lab.export.format import Source
+from mlm_lab.interchange.format import Source
 
 if TYPE_CHECKING:
     from mlm_lab.tokenizers.loading import LoadedTokenizer

@@ -143,7 +143,7 @@ def test_the_encoder_alone(tmp_path: Path):
 
 
 def test_a_wrong_weight_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from mlm_lab.export.formats import bert
+    from mlm_lab.interchange.formats import bert
 
     _, run = make_run(tmp_path / "runs", "+experiment=bert", "length_phases=null")
     names = bert.layer_names

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import ClassVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
-
-from mlm_lab.export.format import (
+from mlm_lab.interchange.format import (
     Format,
-    Inputs,
     Part,
     Source,
-    State,
     encode,
     hidden_answers,
     masked_lm_answers,
     rename,
+    rename_back,
     token_ids,
 )
+from mlm_lab.models.encoder_config import Encoder
+
+if TYPE_CHECKING:
+    import torch
+
+    from mlm_lab.interchange.format import Inputs, State
 
 POST_NORM = {
     "share_layers": (False,),
-    "activation": ("gelu",),
+    "activation": ("gelu", "gelu_tanh"),
     "norm": ("layer",),
     "norm_position": ("post",),
     "embedding_norm": (True,),
@@ -31,6 +34,14 @@ POST_NORM = {
     "local_window": (None,),
 }
 """What BERT, RoBERTa, ELECTRA and MPNet have in common."""
+
+
+PREDICTIONS = {"dense": "cls.predictions.transform.dense", "norm": "cls.predictions.transform.LayerNorm"}
+PAIR = {"dense": "bert.pooler.dense", "out": "cls.seq_relationship"}
+
+
+ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
+"""Transformers' names -> ours."""
 
 
 def layer_names(theirs: str) -> dict[str, str]:
@@ -65,7 +76,7 @@ def sizes(source: Source) -> dict[str, object]:
         "num_hidden_layers": encoder.num_layers,
         "num_attention_heads": encoder.num_heads,
         "intermediate_size": encoder.intermediate_size,
-        "hidden_act": "gelu",
+        "hidden_act": "gelu_new" if encoder.activation == "gelu_tanh" else "gelu",
         "max_position_embeddings": encoder.max_positions,
         "type_vocab_size": max(1, encoder.type_vocab_size),
         "layer_norm_eps": encoder.norm_eps,
@@ -77,6 +88,44 @@ def sizes(source: Source) -> dict[str, object]:
     }
 
 
+def post_norm_fields(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of `Encoder` for a model of the BERT family."""
+    return {
+        "hidden_size": config["hidden_size"],
+        "num_layers": config["num_hidden_layers"],
+        "share_layers": False,
+        "num_heads": config["num_attention_heads"],
+        "intermediate_size": config["intermediate_size"],
+        "embedding_size": None,
+        "tie_output": config.get("tie_word_embeddings", True),
+        "activation": ACTIVATIONS.get(config.get("hidden_act", "gelu"), "gelu"),
+        "norm": "layer",
+        "norm_position": "post",
+        "embedding_norm": True,
+        "final_norm": False,
+        "norm_eps": config.get("layer_norm_eps", 1e-12),
+        "bias": True,
+        "positions": "learned",
+        "max_positions": config["max_position_embeddings"],
+        "rotary_base": 10_000.0,
+        "relative_bias": "none",
+        "relative_buckets": 32,
+        "relative_max_distance": 128,
+        "local_window": None,
+        "global_every": 3,
+        "local_rotary_base": None,
+        "type_vocab_size": config.get("type_vocab_size", 2),
+        "initializer_range": config.get("initializer_range", 0.02),
+        "hidden_dropout": config.get("hidden_dropout_prob", 0.1),
+        "attention_dropout": config.get("attention_probs_dropout_prob", 0.1),
+    }
+
+
+def not_gelu(config: Mapping[str, Any], key: str = "hidden_act") -> list[str]:
+    """The activation, where it is no GELU."""
+    return [] if config.get(key, "gelu") in ACTIVATIONS else [f"{key}={config[key]} (known: {', '.join(ACTIVATIONS)})"]
+
+
 def output_matrix(source: Source, theirs: str, head: str = "head.") -> State:
     """The head's bias, and its matrix where it is not tied, as the linear layer `theirs`."""
     state = source.state
@@ -86,11 +135,14 @@ def output_matrix(source: Source, theirs: str, head: str = "head.") -> State:
 
 def segments(source: Source, name: str, width: int) -> State:
     """A table of segments that adds nothing, for a model that has none."""
-    return {} if source.encoder.type_vocab_size else {f"{name}.weight": torch.zeros(1, width)}
+    if source.encoder.type_vocab_size:
+        return {}
+    return {f"{name}.weight": source.state["encoder.embeddings.tokens.weight"].new_zeros(1, width)}
 
 
 class Bert(Format):
     name = "bert"
+    prefix = "bert."
     allowed: ClassVar = {**POST_NORM, "positions": ("learned",), "relative_bias": ("none",), "type_vocab_size": (1, 2)}
     carries = frozenset({"encoder", "head", "pair", "boundary_head"})
     causal = True
@@ -100,16 +152,33 @@ class Bert(Format):
         state = rename(source.state, "encoder.", encoder_names("bert."), source.encoder.num_layers)
         heads, architecture, answers = source.children, "BertModel", hidden_answers(source)
         if "head" in heads:
-            names = {"dense": "cls.predictions.transform.dense", "norm": "cls.predictions.transform.LayerNorm"}
-            state |= rename(source.state, "head.", names, 1) | output_matrix(source, "cls.predictions.decoder")
+            state |= rename(source.state, "head.", PREDICTIONS, 1) | output_matrix(source, "cls.predictions.decoder")
             state["cls.predictions.bias"] = state["cls.predictions.decoder.bias"]
             architecture, answers = ("BertLMHeadModel" if source.causal else "BertForMaskedLM"), masked_lm_answers(source)
         if "pair" in heads:
-            state |= rename(source.state, "pair.head.", {"dense": "bert.pooler.dense", "out": "cls.seq_relationship"}, 1)
+            state |= rename(source.state, "pair.head.", PAIR, 1)
             architecture = "BertForPreTraining" if "head" in heads else "BertForNextSentencePrediction"
             answers = pair_answers(source, "prediction_logits", "seq_relationship_logits" if "head" in heads else "logits")
         config = {"model_type": "bert", **sizes(source), "is_decoder": source.causal, "use_cache": False}
         return [Part("", architecture, config, state, answers)]
+
+    def describe(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        return post_norm_fields(config)
+
+    def refused(self, config: Mapping[str, Any]) -> list[str]:
+        kind = config.get("position_embedding_type", "absolute")
+        return [*not_gelu(config), *([f"position_embedding_type={kind}"] if kind != "absolute" else [])]
+
+    def read(self, state: State, encoder: Encoder) -> dict[str, State]:
+        found = {"encoder": rename_back(state, encoder_names(self.prefix), encoder.num_layers)}
+        if "cls.predictions.bias" in state:
+            own = {} if encoder.tie_output else {"weight": state["cls.predictions.decoder.weight"]}
+            # Where the matrix is not tied, neither is the bias that stands beside the head.
+            bias = state.get("cls.predictions.decoder.bias", state["cls.predictions.bias"])
+            found["head"] = rename_back(state, PREDICTIONS, 1) | {"bias": bias, **own}
+        if "cls.seq_relationship.weight" in state:
+            found["pair"] = {f"head.{name}": tensor for name, tensor in rename_back(state, PAIR, 1).items()}
+        return found
 
 
 def pair_answers(source: Source, token_field: str, pair_field: str) -> Callable[[Inputs], dict[str, torch.Tensor]]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
+from mlm_lab.interchange.format import Format, Part, Source, hidden_answers, masked_lm_answers, rename, rename_back, token_ids
+from mlm_lab.interchange.formats.bert import POST_NORM, not_gelu, output_matrix, pair_answers, post_norm_fields, segments, sizes
+from mlm_lab.models.encoder_config import Encoder
 
-from mlm_lab.export.format import Format, Part, Source, hidden_answers, masked_lm_answers, rename, token_ids
-from mlm_lab.export.formats.bert import POST_NORM, output_matrix, pair_answers, segments, sizes
+if TYPE_CHECKING:
+    from mlm_lab.interchange.format import State
 
 LAYER = "albert.encoder.albert_layer_groups.0.albert_layers.0."
 PROJECTION = "albert.encoder.embedding_hidden_mapping_in"
@@ -26,8 +29,13 @@ NAMES = {
 }
 
 
+PREDICTIONS = {"dense": "predictions.dense", "norm": "predictions.LayerNorm"}
+PAIR = {"dense": "albert.pooler", "out": "sop_classifier.classifier"}
+
+
 class Albert(Format):
     name = "albert"
+    prefix = "albert."
     allowed: ClassVar = {
         **POST_NORM,
         "share_layers": (True,),
@@ -44,15 +52,17 @@ class Albert(Format):
         state = rename(source.state, "encoder.", NAMES, 1)
         state |= segments(source, "albert.embeddings.token_type_embeddings", encoder.embedding_width)
         if encoder.embedding_width == encoder.hidden_size:  # ours then has no projection
+            import torch
+
             state |= {f"{PROJECTION}.weight": torch.eye(encoder.hidden_size), f"{PROJECTION}.bias": torch.zeros(encoder.hidden_size)}
         architecture, answers = "AlbertModel", hidden_answers(source)
         if "head" in heads:
-            state |= rename(source.state, "head.", {"dense": "predictions.dense", "norm": "predictions.LayerNorm"}, 1)
+            state |= rename(source.state, "head.", PREDICTIONS, 1)
             state |= output_matrix(source, "predictions.decoder")
             state["predictions.bias"] = state["predictions.decoder.bias"]
             architecture, answers = "AlbertForMaskedLM", masked_lm_answers(source)
         if "pair" in heads:
-            state |= rename(source.state, "pair.head.", {"dense": "albert.pooler", "out": "sop_classifier.classifier"}, 1)
+            state |= rename(source.state, "pair.head.", PAIR, 1)
         if {"head", "pair"} <= heads:
             architecture, answers = "AlbertForPreTraining", pair_answers(source, "prediction_logits", "sop_logits")
         config = {
@@ -67,6 +77,28 @@ class Albert(Format):
         if architecture == "AlbertModel":
             state = {name.removeprefix("albert."): tensor for name, tensor in state.items() if name.startswith("albert.")}
         return [Part("", architecture, config, state, answers)]
+
+    def describe(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        return post_norm_fields(config) | {
+            "share_layers": True,
+            "embedding_size": config.get("embedding_size", 128),
+            "hidden_dropout": config.get("hidden_dropout_prob", 0.0),
+            "attention_dropout": config.get("attention_probs_dropout_prob", 0.0),
+        }
+
+    def refused(self, config: Mapping[str, Any]) -> list[str]:
+        several = [f"{key}={config[key]}" for key in ("num_hidden_groups", "inner_group_num") if config.get(key, 1) != 1]
+        return [*not_gelu(config), *several]
+
+    def read(self, state: State, encoder: Encoder) -> dict[str, State]:
+        found = {"encoder": rename_back(state, NAMES, 1)}
+        if encoder.embedding_width == encoder.hidden_size:
+            found["encoder"] = {name: tensor for name, tensor in found["encoder"].items() if "embedding_projection" not in name}
+        if "predictions.bias" in state:
+            found["head"] = rename_back(state, PREDICTIONS, 1) | {"bias": state["predictions.bias"]}
+        if "sop_classifier.classifier.weight" in state:
+            found["pair"] = {f"head.{name}": tensor for name, tensor in rename_back(state, PAIR, 1).items()}
+        return found
 
 
 FORMAT = Albert()

@@ -7,18 +7,22 @@ queries are divided by head_size^0.5 here, and the decoder's last norm multiplie
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-import torch
-
-from mlm_lab.export.format import Format, Inputs, Part, Source, State, encode, hidden_answers, rename
+from mlm_lab.interchange.format import Format, Part, Source, encode, hidden_answers, rename
 from mlm_lab.models.encoder_config import Encoder
+
+if TYPE_CHECKING:
+    import torch
+
+    from mlm_lab.interchange.format import Inputs, State
 
 SELF, CROSS = "{}.block.{{}}.layer.0.SelfAttention.", "{}.block.{{}}.layer.1.EncDecAttention."
 
 
 class T5(Format):
     name = "t5"
+    readable = False
     allowed: ClassVar = {
         "share_layers": (False,),
         "activation": ("relu",),
@@ -110,7 +114,7 @@ def _answers(source: Source) -> Callable[[Inputs], dict[str, torch.Tensor]]:
     def answers(inputs: Inputs) -> dict[str, torch.Tensor]:
         module, memory = source.module, encode(source.module.encoder, inputs)
         given = inputs["decoder_input_ids"]
-        hidden = module.decoder(given, torch.ones_like(given), memory, inputs["attention_mask"])
+        hidden = module.decoder(given, given.new_ones(given.shape), memory, inputs["attention_mask"])
         logits = module.projection(hidden.flatten(0, 1), module.encoder.embedding_weight).unflatten(0, given.shape)
         return {"logits": logits[..., : source.vocabulary.size]}
 

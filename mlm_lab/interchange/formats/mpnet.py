@@ -6,22 +6,30 @@ positions. A model without absolute positions has the same row everywhere there.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
+from mlm_lab.interchange.format import Format, Part, Source, hidden_answers, masked_lm_answers, rename, rename_back, token_ids
+from mlm_lab.interchange.formats.bert import POST_NORM, encoder_names, not_gelu, post_norm_fields, sizes
+from mlm_lab.interchange.formats.roberta import lm_head, read_lm_head
+from mlm_lab.models.encoder_config import Encoder
 
-from mlm_lab.export.format import Format, Part, Source, hidden_answers, masked_lm_answers, rename, token_ids
-from mlm_lab.export.formats.bert import POST_NORM, encoder_names, sizes
-from mlm_lab.export.formats.roberta import lm_head
+if TYPE_CHECKING:
+    import torch
+
+    from mlm_lab.interchange.format import State
 
 PADDING_INDEX = 1
 """Fixed in Transformers: where the ids equal it, no position is counted."""
 BUCKETS, MAX_DISTANCE = 32, 128
 """Fixed in Transformers, whatever its config says."""
 
+POSITIONS = "mpnet.embeddings.position_embeddings.weight"
+
 
 class MPNet(Format):
     name = "mpnet"
+    prefix = "mpnet."
     allowed: ClassVar = {
         **POST_NORM,
         "positions": ("learned", "none"),
@@ -40,13 +48,29 @@ class MPNet(Format):
     def parts(self, source: Source) -> list[Part]:
         encoder = source.encoder
         state = rename(source.state, "encoder.", _names(), encoder.num_layers)
-        state["mpnet.embeddings.position_embeddings.weight"] = positions = _positions(source)
+        state[POSITIONS] = positions = _positions(source)
         config = {"model_type": "mpnet", **sizes(source), "max_position_embeddings": len(positions)}
         config |= {"relative_attention_num_buckets": BUCKETS, **token_ids(source.vocabulary)}
         del config["type_vocab_size"]
         if "head" not in source.children:
             return [Part("", "MPNetModel", config, state, hidden_answers(source))]
         return [Part("", "MPNetForMaskedLM", config, state | lm_head(source), masked_lm_answers(source))]
+
+    def describe(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        first = PADDING_INDEX + 1
+        return post_norm_fields(config) | {
+            "max_positions": config["max_position_embeddings"] - first,
+            "type_vocab_size": 0,
+            "relative_bias": "zero",
+        }
+
+    def refused(self, config: Mapping[str, Any]) -> list[str]:
+        return not_gelu(config)
+
+    def read(self, state: State, encoder: Encoder) -> dict[str, State]:
+        found = rename_back(state, _names(), encoder.num_layers)
+        found["embeddings.positions.weight"] = state[POSITIONS][PADDING_INDEX + 1 :]
+        return {"encoder": found, **read_lm_head(state)}
 
 
 def _names() -> dict[str, str]:
@@ -62,6 +86,8 @@ def _names() -> dict[str, str]:
 
 def _positions(source: Source) -> torch.Tensor:
     """(positions + 2, D)"""
+    import torch
+
     state, encoder, first = source.state, source.encoder, PADDING_INDEX + 1
     segment = state["encoder.embeddings.types.weight"][0] if encoder.type_vocab_size else torch.zeros(encoder.hidden_size)
     table = state["encoder.embeddings.positions.weight"] if encoder.positions == "learned" else torch.zeros(encoder.max_positions, 1)

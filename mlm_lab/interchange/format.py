@@ -1,27 +1,30 @@
-"""What a Hugging Face format is to us: which of our models it can express, and how they are written in it.
+"""What a Hugging Face format is to us: which of our models it can express, how they are written in it, and how its models are read.
 
-    Source (a finished run's module) -> Format.misfits   what the format cannot say, key by key
-                                     -> Format.parts     one folder each: config, state dict, and what the loaded model has to answer
+    Source (a finished run's module) -> Format.misfits      what the format cannot say, key by key
+                                     -> Format.parts        one folder each: config, state dict, and what the loaded model has to answer
+    their config.json                -> Format.describe     the fields of `Encoder`
+    their tensors                    -> Format.read         ours, for each part of a module that they have
 
-A format is one file in export/formats/ whose `FORMAT` is its instance; nothing else knows its name.
+A format is one file in interchange/formats/ whose `FORMAT` is its instance; nothing else knows its name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-import torch
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from mlm_lab.models.encoder_config import Encoder
 from mlm_lab.types import ObjectiveModule, Vocabulary
 
+if TYPE_CHECKING:
+    import torch
+
+    State = dict[str, torch.Tensor]
+    Inputs = Mapping[str, torch.Tensor]
+
 OVER_VOCABULARY = ("embeddings.tokens.weight", "head.bias", "head.weight", "projection.weight")
 """How the names of the tensors end that have a row for each row of the vocabulary."""
-
-State = dict[str, torch.Tensor]
-Inputs = Mapping[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -85,8 +88,12 @@ class Format:
     """Parts of a module that the format has a place for."""
     causal: ClassVar[bool] = False
     """Whether a left-to-right model can be expressed."""
+    readable: ClassVar[bool] = True
+    """Whether its models can be started from."""
     factorised: ClassVar[bool] = False
     """Whether the embeddings may be narrower than the layers."""
+    prefix: ClassVar[str]
+    """Before the names of the encoder's tensors, in a model with a head."""
     takes_segments: ClassVar[bool] = False
     """Whether its models take token_type_ids."""
 
@@ -108,6 +115,18 @@ class Format:
         """The models to write. Called only without misfits."""
         raise NotImplementedError
 
+    def describe(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of `Encoder`, from the content of a config.json. What it cannot be asked is in `refused`."""
+        raise NotImplementedError
+
+    def refused(self, config: Mapping[str, Any]) -> list[str]:
+        """What the config asks of a model that ours cannot do, each as key=value."""
+        return []
+
+    def read(self, state: State, encoder: Encoder) -> dict[str, State]:
+        """Part of a module (encoder, head, ...) -> its tensors, for the parts that the state has. All of theirs have `prefix`."""
+        raise NotImplementedError
+
 
 def rename(state: State, ours: str, names: Mapping[str, str], num_layers: int) -> State:
     """The tensors under the prefix `ours` under their new names. names: our module -> theirs; several of theirs, separated by commas, share
@@ -125,6 +144,20 @@ def rename(state: State, ours: str, names: Mapping[str, str], num_layers: int) -
                 targets = [name.format(layer) for name in theirs.split(",")]
                 for target, piece in zip(targets, tensor.chunk(len(targets)), strict=True):
                     renamed[f"{target}.{kind}"] = piece.contiguous()
+    return renamed
+
+
+def rename_back(state: State, names: Mapping[str, str], num_layers: int) -> State:
+    """Theirs under our names: the inverse of `rename`. What `names` does not name, or the state has not, is left out."""
+    import torch
+
+    renamed = {}
+    for module, theirs in names.items():
+        for layer in range(num_layers) if "{}" in module else [0]:
+            for kind in ("weight", "bias"):
+                pieces = [state[name] for target in theirs.split(",") if (name := f"{target.format(layer)}.{kind}") in state]
+                if pieces:
+                    renamed[f"{module.format(layer)}.{kind}"] = torch.cat(pieces)
     return renamed
 
 
@@ -167,11 +200,11 @@ def _real(inputs: Inputs, answer: torch.Tensor) -> torch.Tensor:
 
 
 def formats() -> Iterator[Format]:
-    """Every format of export/formats/, in the order of their names."""
+    """Every format of interchange/formats/, in the order of their names."""
     import importlib
     import pkgutil
 
-    from mlm_lab.export import formats as package
+    from mlm_lab.interchange import formats as package
 
     for module in sorted(pkgutil.iter_modules(package.__path__), key=lambda module: module.name):
         yield importlib.import_module(f"{package.__name__}.{module.name}").FORMAT
