@@ -183,6 +183,7 @@ class _Composition:
         self._values = [override for override in parsed if not self._options.is_group(override.key_or_group)]
         words = self._choose([override for override in parsed if self._options.is_group(override.key_or_group)])
         self.config = self._load(words)
+        words = self._start_from(words)
         tasks = self._tasks()
         self._known = self._add_tasks(tasks, words)
         self._find_unknown_keys(tasks)
@@ -203,6 +204,23 @@ class _Composition:
             OmegaConf.set_struct(config, False)
             self._loaded[tuple(words)] = config
         return copy.deepcopy(self._loaded[tuple(words)])
+
+    def _start_from(self, words: list[str]) -> list[str]:
+        """`pretrained` says what the model and the tokenizer are, unless the command line chooses them: they are taken from its folder.
+        Returns the words with that choice."""
+        given = {override.key_or_group: override.value() for override in self._values}
+        folder = given.get("pretrained", self.config.get("pretrained"))
+        start = Path(folder).expanduser() if isinstance(folder, str) else None
+        model = None if start is None else _model_of(start)
+        if model is None:
+            return words
+        if not any(word.startswith("tokenizer=") for word in words) and (start / "tokenizer.json").is_file():
+            words = [*words, "tokenizer=pretrained"]
+            self.config = self._load(words)
+            self._set("tokenizer.path", folder)
+        if not any(word.startswith("model=") for word in words):
+            self._set("model", model)
+        return words
 
     def _set(self, key: str, value: object) -> None:
         from omegaconf import OmegaConf
@@ -299,6 +317,21 @@ class _Composition:
         for name in BUDGETS:
             if chosen and name not in chosen and name in budget:
                 self._set(f"budget.{name}", None)
+
+
+def _model_of(start: Path) -> dict[str, Any] | None:
+    """The model of a run folder or of a Hugging Face folder; None where it is neither (which the stages' checks say)."""
+    import yaml
+
+    from mlm_lab.interchange.folder import HuggingFaceFolder, is_hugging_face
+
+    if is_hugging_face(start):
+        return {"_target_": "mlm_lab.models.encoder_config.Encoder", **HuggingFaceFolder(start).encoder_fields()}
+    try:
+        model = yaml.safe_load((start / "config.yaml").read_text(encoding="utf-8"))["model"]
+    except (OSError, yaml.YAMLError, TypeError, KeyError):
+        return None
+    return model if isinstance(model, dict) else None
 
 
 def _make_loader(config_dir: Path | str | None) -> ConfigLoader:

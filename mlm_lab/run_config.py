@@ -80,7 +80,8 @@ class RunConfig:
     stages: tuple[str, ...]
     """What to do, in this order: names of mlm_lab/stages."""
     pretrained: str | None
-    """A run folder to start from."""
+    """A run folder, or a Hugging Face folder, to start from. Its model and tokenizer are taken with it, unless `model` or `tokenizer` is
+    chosen on the command line; single keys (model.hidden_dropout=0) go on top."""
     study: str | None
     """The question that the run belongs to."""
     tags: tuple[str, ...]
@@ -213,6 +214,10 @@ def evaluations_asked(run_hash: str, config: RunConfig) -> dict[str, str]:
 
 def _origin(folder: str | None) -> str | None:
     """The weights that a run starts from: by their digest, wherever the folder lies; by its path where it names none."""
+    from mlm_lab.interchange.folder import HuggingFaceFolder, is_hugging_face
+
+    if folder and is_hugging_face(Path(folder).expanduser()):
+        return HuggingFaceFolder(Path(folder).expanduser()).fingerprint()
     return folder and RunFolder(Path(folder).expanduser()).read_summary().get("weights_sha256", folder)
 
 

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from mlm_lab.types import Vocabulary
 
 
+ACTIVATIONS = ("gelu", "gelu_tanh", "geglu", "relu")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Encoder:
     """A bidirectional Transformer encoder.
@@ -38,7 +41,8 @@ class Encoder:
     tie_output: bool
     """Whether the projection to the vocabulary is the matrix of the token embeddings (BERT), or one of its own."""
     activation: str
-    """gelu: one up-projection (BERT); geglu: GELU of one half times the other (Shazeer 2020); relu: as gelu (T5)."""
+    """gelu: one up-projection (BERT); gelu_tanh: by the tanh formula, as the published ALBERTs have it; geglu: GELU of one half times the
+    other (Shazeer 2020); relu: as gelu (T5)."""
     norm: str
     """layer: LayerNorm (Ba et al. 2016); rms: divided by the root mean square, without a mean or a bias (Zhang and Sennrich 2019, T5)."""
     norm_position: str
@@ -88,7 +92,7 @@ class Encoder:
             ("num_heads", self.num_heads, self.num_heads >= 1 and self.hidden_size % self.num_heads == 0, "a divisor of hidden_size"),
             ("intermediate_size", self.intermediate_size, self.intermediate_size >= 1, "at least 1"),
             ("embedding_size", self.embedding_size, self.embedding_size is None or self.embedding_size >= 1, "at least 1, or null"),
-            ("activation", self.activation, self.activation in ("gelu", "geglu", "relu"), "gelu, geglu or relu"),
+            ("activation", self.activation, self.activation in ACTIVATIONS, ", ".join(ACTIVATIONS)),
             ("norm", self.norm, self.norm in ("layer", "rms"), "layer or rms"),
             ("norm_position", self.norm_position, self.norm_position in ("pre", "post"), "pre or post"),
             ("norm_eps", self.norm_eps, self.norm_eps > 0, "above 0"),

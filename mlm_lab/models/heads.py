@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from mlm_lab.models.encoder_config import Encoder
-from mlm_lab.models.transformer import initialise, layer_norm
+from mlm_lab.models.transformer import gelu, initialise, layer_norm
 from mlm_lab.types import Flops
 
 
@@ -22,6 +22,7 @@ class MaskedLMHead(nn.Module):
         super().__init__()
         width = config.embedding_width
         self.dense = nn.Linear(config.hidden_size, width, bias=config.bias)
+        self.activation = gelu(config)
         self.norm = layer_norm(config, width)
         self.weight = None if config.tie_output else nn.Parameter(torch.empty(vocabulary_rows, width))
         self.bias = nn.Parameter(torch.zeros(vocabulary_rows))
@@ -36,7 +37,7 @@ class MaskedLMHead(nn.Module):
         # The bias masks them at no cost, and the product keeps its aligned width.
         bias = self.bias.masked_fill(self.is_padding_row, float("-inf"))
         weight = embedding_weight if self.weight is None else self.weight
-        return F.linear(self.norm(F.gelu(self.dense(hidden))), weight, bias)
+        return F.linear(self.norm(self.activation(self.dense(hidden))), weight, bias)
 
     def flops(self, rows: int) -> Flops:
         """Forward FLOPs of (rows, D) hidden states; `head` is the projection's part."""

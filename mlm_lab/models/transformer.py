@@ -5,6 +5,8 @@ input_ids, position_ids, token_type_ids -> embeddings (B, L, E) -> (projection) 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Literal, overload
 
 import torch
@@ -32,13 +34,18 @@ def layer_norm(config: Encoder, width: int | None = None) -> nn.LayerNorm | nn.R
     return nn.LayerNorm(width or config.hidden_size, eps=config.norm_eps, bias=config.bias)
 
 
+def gelu(config: Encoder) -> Callable[[torch.Tensor], torch.Tensor]:
+    """The GELU that the whole model uses, exact or by the tanh formula."""
+    return partial(F.gelu, approximate="tanh") if config.activation == "gelu_tanh" else F.gelu
+
+
 class FeedForward(nn.Module):
     """D -> intermediate -> D, with GELU, GeGLU or ReLU between."""
 
     def __init__(self, config: Encoder):
         super().__init__()
         self.gated = config.activation == "geglu"
-        self.activation = F.relu if config.activation == "relu" else F.gelu
+        self.activation = F.relu if config.activation == "relu" else gelu(config)
         self.up = nn.Linear(config.hidden_size, config.intermediate_size * (2 if self.gated else 1), bias=config.bias)
         self.down = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.bias)
 

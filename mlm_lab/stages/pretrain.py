@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from mlm_lab import console
 from mlm_lab.errors import Interrupted, UserError
+from mlm_lab.interchange.folder import HuggingFaceFolder, is_hugging_face
 from mlm_lab.ranks import is_main_process
 from mlm_lab.run_config import to_dict
 from mlm_lab.stages.prepare import Prepared, prepare
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from mlm_lab.run_folder import RunFolder
     from mlm_lab.training.callbacks import Checkpoints, Recorder
     from mlm_lab.training.module import Pretraining
+    from mlm_lab.types import ObjectiveModule
 
 SAMPLES = 6
 """Fill-mask samples that are shown at the end."""
@@ -36,7 +38,7 @@ def check(config: RunConfig) -> None:
         config.data.check()
     config.model.check_length(config.max_length)
     if config.pretrained is not None:
-        weights_file(Path(config.pretrained).expanduser())
+        check_start(Path(config.pretrained).expanduser())
 
 
 def run(config: RunConfig, folder: RunFolder) -> None:
@@ -85,7 +87,7 @@ def fit(config: RunConfig, folder: RunFolder, prepared: Prepared) -> tuple[Pretr
     keep_large_blocks()
     course = Course.open(config, prepared.store_folder)
     if config.pretrained is not None:
-        load_weights(course.module, Path(config.pretrained).expanduser())
+        start_from(Path(config.pretrained).expanduser(), course.module, prepared)
     held_out = HeldOut(config.objective, course.validation, config.max_length, config.validation.sequences, config.batch_size)
     watch = PlateauWatch.over(held_out, course.train)
     folder.update_summary(metrics=watch.baseline if watch else {})
@@ -110,6 +112,32 @@ def fit(config: RunConfig, folder: RunFolder, prepared: Prepared) -> tuple[Pretr
             launcher.kill(signal.SIGKILL)  # the other ranks would wait for this one
         raise
     return module, recorder, checkpoints
+
+
+def check_start(folder: Path) -> None:
+    """Raises UserError where `pretrained` has no weights to start from."""
+    if is_hugging_face(folder):
+        HuggingFaceFolder(folder).weight_files()
+    else:
+        weights_file(folder)
+
+
+def start_from(folder: Path, module: ObjectiveModule, prepared: Prepared) -> None:
+    """Copy the weights of a run or of a Hugging Face folder into a fresh module, and say what it did not have.
+
+    Raises UserError: the weights are of another model.
+    """
+    if not is_hugging_face(folder):
+        load_weights(module, folder)
+        return
+    from mlm_lab.tokenizers.loading import load
+
+    taken = HuggingFaceFolder(folder).load_into(module, load(prepared.tokenizer_file))
+    console.say(f"starts from {folder}: {', '.join(taken.loaded)}")
+    if taken.fresh:
+        console.say(f"not in that folder, made anew: {', '.join(taken.fresh)}")
+    if taken.new_tokens:
+        console.say(f"{taken.new_tokens:,} new tokens, each from the mean of its pieces")
 
 
 def _record(folder: RunFolder, prepared: Prepared, module: Pretraining, recorder: Recorder, checkpoints: Checkpoints) -> None:

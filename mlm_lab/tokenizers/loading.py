@@ -22,6 +22,8 @@ from mlm_lab.types import Vocabulary
 TOKENIZER = "tokenizer.json"
 NAMES = "special_tokens_map.json"
 """Which token is which, in Hugging Face's form: {"mask_token": "[MASK]", ...}."""
+NEW_WORDS = "new_words"
+"""Beside them: added tokens that are ordinary words."""
 ROLES = {
     "pad": ("[PAD]", "<pad>", "<|padding|>"),
     "unk": ("[UNK]", "<unk>"),
@@ -42,8 +44,15 @@ class LoadedTokenizer:
     No special tokens are added, nothing is cut or padded. Pickles as its text.
     """
 
-    def __init__(self, tokenizer: Tokenizer, names: Mapping[str, str] | None = None, where: str = "the tokenizer"):
-        """names: role (pad, unk, cls, sep, mask) -> token, where it is known; the others are found by their usual names.
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        names: Mapping[str, str] | None = None,
+        where: str = "the tokenizer",
+        new_words: Sequence[str] = (),
+    ):
+        """names: role (pad, unk, cls, sep, mask) -> token, where it is known; the others are found by their usual names. new_words: added
+        tokens that are words of the text like others, and not to be left alone by the masks.
 
         Raises:
             UserError: pad, cls, sep or mask is missing. Without UNK (byte-level vocabularies) unk_id is the pad's id, which no text gives.
@@ -51,7 +60,7 @@ class LoadedTokenizer:
         tokenizer.no_truncation()
         tokenizer.no_padding()
         tokenizer.encode_special_tokens = True
-        self.tokenizer = tokenizer
+        self.tokenizer, self.new_words = tokenizer, frozenset(new_words)
         self.names = {role: token for role in ROLES if (token := _find(tokenizer, role, names or {})) is not None}
         if missing := [role for role in ("pad", "cls", "sep", "mask") if role not in self.names]:
             raise UserError(
@@ -80,7 +89,7 @@ class LoadedTokenizer:
         sentinels = sorted((int(match[1]), token_id) for token, token_id in tokens.items() if (match := _SENTINEL.match(token)))
         special = {
             *role_ids.values(),
-            *self.tokenizer.get_added_tokens_decoder(),
+            *(i for i, token in self.tokenizer.get_added_tokens_decoder().items() if token.content not in self.new_words),
             *(token_id for _, token_id in sentinels),
             *(token_id for token, token_id in tokens.items() if _RESERVED.match(token)),
             *set(range(size)).difference(tokens.values()),  # ids that no token has
@@ -130,12 +139,13 @@ class LoadedTokenizer:
         """Write tokenizer.json and special_tokens_map.json, which is all that `load` and Hugging Face need."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / TOKENIZER).write_text(self.text, encoding="utf-8")
-        names = {f"{role}_token": token for role, token in self.names.items()}
+        names: dict[str, object] = {f"{role}_token": token for role, token in self.names.items()}
+        names |= {NEW_WORDS: sorted(self.new_words)} if self.new_words else {}
         (folder / NAMES).write_text(json.dumps(names, indent=1, ensure_ascii=False), encoding="utf-8")
         return folder / TOKENIZER
 
     def __reduce__(self) -> tuple:
-        return (_from_text, (self.text, self.names))
+        return (_from_text, (self.text, self.names, sorted(self.new_words)))
 
 
 def load(path: Path | str) -> LoadedTokenizer:
@@ -155,11 +165,12 @@ def load(path: Path | str) -> LoadedTokenizer:
         tokenizer = Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises plain Exception
         raise UserError(f"this is not a {TOKENIZER}", where=str(file), given=str(error)) from None
-    return LoadedTokenizer(tokenizer, _names_beside(file), where=str(file))
+    names, new_words = _names_beside(file)
+    return LoadedTokenizer(tokenizer, names, str(file), new_words)
 
 
-def _from_text(text: str, names: Mapping[str, str]) -> LoadedTokenizer:
-    return LoadedTokenizer(Tokenizer.from_str(text), names)
+def _from_text(text: str, names: Mapping[str, str], new_words: Sequence[str]) -> LoadedTokenizer:
+    return LoadedTokenizer(Tokenizer.from_str(text), names, new_words=new_words)
 
 
 def _find(tokenizer: Tokenizer, role: str, names: Mapping[str, str]) -> str | None:
@@ -167,9 +178,10 @@ def _find(tokenizer: Tokenizer, role: str, names: Mapping[str, str]) -> str | No
     return next((name for name in candidates if tokenizer.token_to_id(name) is not None), None)
 
 
-def _names_beside(file: Path) -> dict[str, str]:
-    """Role -> token from a Hugging Face folder's own files; a token stands there as text or as {"content": text}."""
+def _names_beside(file: Path) -> tuple[dict[str, str], list[str]]:
+    """Role -> token from a Hugging Face folder's own files, where a token stands as text or as {"content": text}; and the new words."""
     names: dict[str, str] = {}
+    new_words: list[str] = []
     for config in (file.parent / "tokenizer_config.json", file.parent / NAMES):
         try:
             content = json.loads(config.read_text(encoding="utf-8"))
@@ -181,4 +193,5 @@ def _names_beside(file: Path) -> dict[str, str]:
             token = content.get(f"{role}_token")
             if isinstance(token := token.get("content") if isinstance(token, dict) else token, str):
                 names[role] = token
-    return names
+        new_words += [word for word in content.get(NEW_WORDS, []) if isinstance(word, str)]
+    return names, new_words

@@ -6,9 +6,10 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mlm_lab.errors import require
+from mlm_lab.errors import UserError, require
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -22,6 +23,9 @@ class Pretrained:
     """The tokenizer.json, or the folder with it."""
     num_sentinels: int
     """Tokens <extra_id_0>, <extra_id_1>, ... that are added at the end where the tokenizer lacks them (span corruption needs some)."""
+    new_words: str | None
+    """A text file with a word a line: words of a domain that become tokens of their own, at the end. They are ordinary tokens: they are
+    masked, drawn and predicted as the others are. With pretrained=FOLDER each starts as the mean of the pieces that it was before."""
 
     def __post_init__(self) -> None:
         require(("num_sentinels", self.num_sentinels, self.num_sentinels >= 0, "0 or more"))
@@ -40,10 +44,26 @@ class Pretrained:
 
         given = load(self.path)
         lacking = [name for name in sentinel_names(self.num_sentinels) if given.tokenizer.token_to_id(name) is None]
-        if not lacking:
+        words = [word for word in self._words() if len(given.encode(word)) > 1 and given.tokenizer.token_to_id(word) is None]
+        if not lacking and not words:
             return given
         given.tokenizer.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in lacking])
-        return LoadedTokenizer(given.tokenizer, given.names, where=self.path)
+        given.tokenizer.add_tokens([AddedToken(word, single_word=True, normalized=True) for word in words])
+        return LoadedTokenizer(given.tokenizer, given.names, self.path, [*given.new_words, *words])
+
+    def _words(self) -> list[str]:
+        """The words of new_words, each once, in the order of the file."""
+        if self.new_words is None:
+            return []
+        path = Path(self.new_words).expanduser()
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError("the new words cannot be read", where=str(path), given=str(error)) from None
+        words = list(dict.fromkeys(stripped for line in lines if (stripped := line.strip())))
+        if several := [word for word in words if len(word.split()) > 1]:
+            raise UserError("a new word has a space in it", where=str(path), given=several[0], allowed="one word a line")
+        return words
 
     def train(self, texts: Iterator[str]) -> Tokenizer:
         """The given tokenizer; the texts are not read."""
