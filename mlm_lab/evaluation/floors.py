@@ -35,7 +35,7 @@ class Origins:
         module = self._bench.initial_module(init)
         encoder = module.encoder
         about = [to_dict(encoder.config), encoder.causal, self._bench.tokenizer.fingerprint, resolve_precision(self._bench.config.trainer)]
-        about += [f"{type(module).__module__}.{type(module).__qualname__}"] if reads_heads else []
+        about += [f"{type(module).__module__}.{type(module).__qualname__}", module.extra_repr()] if reads_heads else []
         digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
         for name, tensor in (module if reads_heads else encoder).state_dict().items():
             digest.update(f"{name} {tuple(tensor.shape)}".encode())

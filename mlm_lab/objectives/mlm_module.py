@@ -36,6 +36,9 @@ class MaskedLM(nn.Module):
         self.encoder = model.build(vocabulary)
         self.head = MaskedLMHead(model, vocabulary.padded_size, vocabulary.size)
 
+    def extra_repr(self) -> str:
+        return "" if self.sees_masks else "never reads the mask token"
+
     def target_counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {"mlm": (batch["labels"] != IGNORE_INDEX).sum()}
 

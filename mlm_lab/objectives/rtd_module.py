@@ -68,6 +68,9 @@ class ReplacedTokenDetection(nn.Module):
         self.generator = generator.build(vocabulary, embeddings=self.encoder.embeddings)
         self.generator_head = MaskedLMHead(generator, vocabulary.padded_size, vocabulary.size)
 
+    def extra_repr(self) -> str:
+        return "" if self.sees_masks else "the generator never reads the mask token"
+
     def target_counts(self, batch: TensorBatch) -> dict[str, torch.Tensor]:
         counts = {"generator": (batch["labels"] != IGNORE_INDEX).sum()}
         if "sampling_uniforms" in batch:

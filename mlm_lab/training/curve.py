@@ -36,7 +36,7 @@ def draw_loss_curve(metrics_csv: Path, summary: Mapping[str, Any], figure: Path)
 
         canvas = Figure(figsize=(6.4, 4.0), layout="constrained")
         axes = canvas.subplots()
-        axes.plot(*_points(rows, "train/loss"), color=BLUE, linewidth=0.8, alpha=0.7, label="training, the run's own masks")
+        axes.plot(*_points(rows, "train/loss"), color=BLUE, linewidth=0.8, alpha=0.7, label="training, the run's own task")
         _draw_held_out(axes, rows, columns)
         _draw_baselines(axes, metrics)
         axes.set_xlabel("optimiser step")

@@ -16,7 +16,7 @@ def test_the_figure_shows_training_probes_and_baselines(tmp_path) -> None:
     text = _drawn(metrics, summary, tmp_path / "a.svg")
     assert text == _drawn(metrics, summary, tmp_path / "b.svg")
     ElementTree.fromstring(text)
-    lines = ["training, the run's own masks", "held out, probe/mlm_15", "held out, probe/mlm_40", "held out, probe/mlm_15_masked"]
+    lines = ["training, the run's own task", "held out, probe/mlm_15", "held out, probe/mlm_40", "held out, probe/mlm_15_masked"]
     marks = ["unigram", "neighbouring tokens", "plateau is left below", "left by step 12"]
     assert _words(text) >= {*lines, *marks, "optimiser step"} and "held out, probe/mlm_15_kept" not in _words(text)
     stuck = _words(_drawn(metrics, {"metrics": {**BASELINES, "plateau_left_step": None}}, tmp_path / "c.svg"))
