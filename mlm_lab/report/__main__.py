@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from mlm_lab.__main__ import answer
 from mlm_lab.console import say, warn
 from mlm_lab.errors import UserError
 from mlm_lab.keys import suggest
@@ -27,14 +28,7 @@ WORDS = ("factor", "metric", "baseline", "contrast", "margin")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Do what the command line says. Returns the exit code: 0, 1 where --verify found a difference, 2 for a mistake of the user's."""
-    try:
-        return _dispatch(list(sys.argv[1:] if argv is None else argv))
-    except UserError as error:
-        sys.stdout.flush()
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        return 130
+    return answer(lambda: _dispatch(list(sys.argv[1:] if argv is None else argv)))
 
 
 def _dispatch(words: list[str]) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlm_lab.errors import UserError
@@ -52,6 +53,12 @@ class Declaration:
     published: tuple[str, ...]
 
     @property
+    def command(self) -> str:
+        """The report's own command line, but for where the run folders are."""
+        sweep = f" sweep={self.source}" if self.source.endswith(".yaml") and Path(self.source) != Path(f"sweeps/{self.name}.yaml") else ""
+        return f"python -m mlm_lab.report {self.name}{sweep}"
+
+    @property
     def named(self) -> tuple[str, ...]:
         """The metrics that were named before the runs, the primary one first."""
         return tuple(dict.fromkeys([*([self.metric] if self.metric else []), *self.metrics]))
@@ -61,7 +68,7 @@ class Declaration:
         return self.higher_is_better if metric == self.metric else not metric.endswith(_LOWER)
 
 
-def of_sweep(sweep: SweepFile, records: Sequence[Record], rows: Sequence[Row], tune: Mapping | None = None) -> Declaration:
+def of_sweep(name: str, sweep: SweepFile, records: Sequence[Record], rows: Sequence[Row], tune: Mapping | None = None) -> Declaration:
     """The declaration of a sweep file. The points that its runner planned go before the file's own grid, since key=value words after the
     file change them; a search has the arms that it found. tune: tune.json."""
     study = sweep.study
@@ -74,7 +81,7 @@ def of_sweep(sweep: SweepFile, records: Sequence[Record], rows: Sequence[Row], t
     baseline = _find(primary.baseline, arms) if primary else next(iter(arms), None)
     metric = primary.metric if primary else sweep.metric
     return Declaration(
-        name=sweep.name,
+        name=name,
         question=study.question,
         source=str(sweep.path),
         factors=study.factor,

@@ -2,12 +2,14 @@
 
 OUTPUT_DIR/sweeps/NAME/points/RUN_ID.json   {config_hash, arm, seed, values, tables, error, ...}
                        tune.json            {key, common, arms, cost, ...}
+
+The report keeps both in the study's folder, so that it can be made again where these are gone.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from mlm_lab.report.rows import Row, text
 
 COMMON, TUNED = "common", "tuned"
 """The two tables: every arm at one learning rate, and each at its own."""
-TUNE_JSON = "tune.json"
+TUNE_JSON, POINTS_JSON = "tune.json", "points.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,26 +36,42 @@ class Record:
     """The last line that it printed before it failed."""
 
 
-def read_records(output_dir: Path, study: str) -> tuple[list[Record], list[Damaged]]:
-    """The planned points, in the order of their files, and the files that cannot be read."""
-    records, damaged = [], []
-    for file in sorted((output_dir / "sweeps" / study / "points").glob("*.json")):
+def read_records(output_dir: Path, study: str, folder: Path) -> tuple[list[Record], list[Damaged]]:
+    """The planned points, in the order of their hashes, and the files that cannot be read.
+
+    folder: the study's, whose points.json has those of earlier reports: their files may be gone.
+    """
+    found, damaged = {}, []
+    files = [folder / POINTS_JSON, *sorted((output_dir / "sweeps" / study / "points").glob("*.json"))]
+    for file in files:
         try:
-            values = json.loads(file.read_text(encoding="utf-8"))
-            error = values.get("error") or []
-            records.append(
-                Record(
-                    config_hash=values["config_hash"],
-                    arm=values["arm"],
-                    seed=values["seed"],
-                    values=dict(values["values"]),
-                    tables=tuple(values.get("tables") or (COMMON,)),
-                    error=next((line.strip() for line in reversed(error) if line.strip()), "no output") if values.get("error") else None,
-                )
-            )
+            content = json.loads(file.read_text(encoding="utf-8"))
+            records = [_record(values) for values in (content if file == files[0] else [content])]
+            found |= {record.config_hash: record for record in records}
+        except FileNotFoundError:
+            continue
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            damaged.append(Damaged(f"sweeps/{study}/points/{file.name}", f"cannot be read ({type(error).__name__}: {error})"))
-    return records, damaged
+            damaged.append(Damaged(f"{file.parent.name}/{file.name}", f"cannot be read ({type(error).__name__}: {error})"))
+    return [found[name] for name in sorted(found)], damaged
+
+
+def _record(values: Mapping[str, Any]) -> Record:
+    error = values.get("error")
+    lines = [error] if isinstance(error, str) else error or []
+    return Record(
+        config_hash=values["config_hash"],
+        arm=values["arm"],
+        seed=values["seed"],
+        values=dict(values["values"]),
+        tables=tuple(values.get("tables") or (COMMON,)),
+        error=_reason(lines) if error else None,
+    )
+
+
+def _reason(lines: Sequence[str]) -> str:
+    """The line that says what went wrong: that of an error of ours, else the last one."""
+    spoken = [line.strip() for line in lines if line.strip()]
+    return next((line for line in reversed(spoken) if line.startswith("error: ")), spoken[-1] if spoken else "no output")
 
 
 def read_tune(*folders: Path) -> dict | None:

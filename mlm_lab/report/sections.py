@@ -245,6 +245,6 @@ def _origin(study: Study) -> Iterator[Block]:
     yield Heading("Where the numbers are")
     yield Paragraph(
         "`results.csv` has a row for each run with its config and every number, `curves.csv` the validations, `tables.tex` these tables "
-        f"for a paper. `python -m mlm_lab.report {study.declaration.name} --verify` makes this text again from them and from the run "
+        f"for a paper. `{study.declaration.command} --verify` makes this text again from them and from the run "
         "folders at hand, and says what differs."
     )

@@ -16,7 +16,7 @@ from mlm_lab.report.declaration import Declaration, of_sweep, of_words
 from mlm_lab.report.examples import OverExamples, over_examples
 from mlm_lab.report.gather import FINISHED, Damaged, Gathered
 from mlm_lab.report.published import PublishedStudy, beside
-from mlm_lab.report.records import COMMON, TUNED
+from mlm_lab.report.records import COMMON, TUNED, Record
 from mlm_lab.report.rows import Row
 
 
@@ -46,6 +46,8 @@ class Study:
     """Each arm at its own; None where nothing was tuned."""
     tune: Mapping | None
     """tune.json."""
+    records: Sequence[Record]
+    """The points that the sweep door planned."""
     examples: Sequence[OverExamples]
     """Contrasts of the common table with an interval over seeds and examples, where there are 10 seeds."""
     published: Sequence[PublishedStudy]
@@ -89,7 +91,7 @@ def read_study(name: str, places: Places, words: Mapping[str, str], known: Known
         UserError: there is no run of the study; the runs differ in more than is declared; a mistake in the sweep file.
     """
     rows = [dict(row) for row in known.rows]
-    recorded, damaged = records.read_records(places.output_dir, name)
+    recorded, damaged = records.read_records(places.output_dir, name, places.folder)
     rows += records.failed_rows(recorded, {row["config_hash"] for row in rows})
     sweep = None
     if places.sweep.exists():
@@ -103,7 +105,7 @@ def read_study(name: str, places: Places, words: Mapping[str, str], known: Known
             fix=f"python -m mlm_lab.sweep {places.sweep} --run, or output_dir=FOLDER for run folders elsewhere",
         )
     tune = records.read_tune(places.output_dir / "sweeps" / name, places.folder)
-    declaration = of_sweep(sweep, recorded, rows, tune) if sweep else of_words(name, words, rows)
+    declaration = of_sweep(name, sweep, recorded, rows, tune) if sweep else of_words(name, words, rows)
     signatures = placing.Signatures(declaration, sweep)
     placing.place(rows, declaration, recorded, signatures)
     placing.place_in_tables(rows, declaration.tune.key if declaration.tune else None, tune)
@@ -117,6 +119,7 @@ def read_study(name: str, places: Places, words: Mapping[str, str], known: Known
         common=tables[0],
         tuned=tables[1],
         tune=tune,
+        records=recorded,
         examples=over_examples(tables[0], declaration.baseline, known.found.folders, kept, again),
         published=beside(declaration, tables[0]),
         warnings=[*comparable.warnings([row for row in rows if _counts(row)]), *known.conflicts],

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _MISSING = "not run"
 _MEBI = 2**20
+_FLOOR = "Floor: the same encoder from random weights, mean ± standard deviation over its initialisations."
 UNLIKE = 3.0
 """From this ratio of a pair's spread to the pool's on, the pooled test says too much (tests/statistics/test_error_rates.py)."""
 
@@ -35,8 +36,18 @@ def further(results: Sequence[MetricResult], table: Analysed) -> Table:
     if len(table.by_arm) > max(4, len(results)):
         return _by_arm("further", "Further metrics", results, table, note)
     rows = [[f"`{result.column.label}`", *(_short(result, arm) for arm in table.by_arm)] for result in results]
-    note = "Mean ± standard deviation over pretraining seeds, with their number."
-    return Table("further", "Further metrics", ["metric", *table.by_arm], rows, note)
+    columns = ["metric", *table.by_arm]
+    if any(result.floors for result in results):
+        columns.append("floor")
+        note += f" {_FLOOR}"
+        rows = [[*row, _floors(result)] for row, result in zip(rows, results, strict=True)]
+    return Table("further", "Further metrics", columns, rows, note)
+
+
+def _floors(result: MetricResult) -> str:
+    """One figure where all arms have the same encoder at the start, which those of most studies have."""
+    shown = dict.fromkeys(_floor(floor) for floor in result.floors.values())
+    return " / ".join(shown) or "-"
 
 
 def _by_arm(name: str, caption: str, results: Sequence[MetricResult], table: Analysed, note: str) -> Table:
@@ -135,7 +146,7 @@ def _note(result: MetricResult) -> str:
             + "."
         )
     if result.floors:
-        parts.append("Floor: the same encoder from random weights, mean ± standard deviation over its initialisations.")
+        parts.append(_FLOOR)
     return " ".join(parts)
 
 

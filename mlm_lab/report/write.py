@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 
 from mlm_lab.report import examples, figures, html, latex, markdown, results
 from mlm_lab.report.figures import Drawing
-from mlm_lab.report.records import TUNE_JSON
+from mlm_lab.report.records import POINTS_JSON, TUNE_JSON
 from mlm_lab.report.sections import compose_document
 from mlm_lab.report.study import Places, Study, gather_known, read_study
 
@@ -28,6 +29,8 @@ def write_report(name: str, places: Places, words: Mapping[str, str]) -> Study:
     results.write(places.folder / results.RESULTS, study.rows)  # with the arms, and the points that left no folder
     if study.tune is not None:
         results.write_text(places.folder / TUNE_JSON, json.dumps(study.tune, indent=2) + "\n")
+    if study.records:
+        results.write_text(places.folder / POINTS_JSON, json.dumps([asdict(record) for record in study.records], indent=1) + "\n")
     if study.examples:
         results.write_rows(places.folder / examples.FILE, [found.row for found in study.examples], examples.COLUMNS)
     drawings = plan_figures(study)

@@ -87,7 +87,8 @@ def run(sweep: SweepFile, points: Sequence[Point], jobs: int) -> int:
         go_through(study, source)
     code = _conclude(source, records)
     place = "" if config.output_dir == Path("runs") else f" output_dir={shlex.quote(str(config.output_dir))}"
-    console.say(f"next: python -m mlm_lab.report {study}{place}")
+    file = "" if sweep.path == Path(f"sweeps/{study}.yaml") else f" sweep={shlex.quote(str(sweep.path))}"
+    console.say(f"next: python -m mlm_lab.report {study}{file}{place}")
     return code
 
 

@@ -16,7 +16,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("hydra_plugins.hydra_submitit_launcher") is None, reason="needs the extra slurm")
+@pytest.mark.skipif(importlib.util.find_spec("submitit") is None, reason="needs the extra slurm")
 def test_submitit_runs_each_point_as_a_job_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "text.txt").write_text(TEXT)
     monkeypatch.chdir(tmp_path)
