@@ -111,6 +111,25 @@ def test_the_report_stands_when_the_folders_are_gone(whole: Path) -> None:
     assert {file.name: file.read_bytes() for file in whole.iterdir()} == before
 
 
+def test_arms_left_out_on_the_command_line_are_not_missing_when_the_folders_are_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sweep file has three ratios; the sweep was run with two of them, under a name of its own."""
+    monkeypatch.chdir(tmp_path)
+    folders = synthetic.write_study(Path(), ratios=(0.15, 0.4))
+    synthetic.write_records(Path(), folders)
+    assert main(["ratios"]) == 0
+    report = Path("experiments/ratios/report.md").read_text(encoding="utf-8")
+    assert "All 6 runs of the grid are finished." in report
+    shutil.rmtree(Path("runs"))
+    assert main(["ratios", "--verify"]) == 0
+    Path("sweeps/ratios.yaml").rename("sweeps/asked.yaml")
+    shutil.move("experiments/ratios", "experiments/two_ratios")
+    assert main(["two_ratios", "sweep=sweeps/asked.yaml"]) == 0
+    report = Path("experiments/two_ratios/report.md").read_text(encoding="utf-8")
+    assert "`two_ratios`" in report and "python -m mlm_lab.report two_ratios sweep=sweeps/asked.yaml --verify" in report
+
+
 def test_runs_of_another_machine_are_added(whole: Path) -> None:
     """Another output_dir with further seeds; the first one's folders are not at hand."""
     shutil.rmtree(Path("runs"))
