@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from mlm_lab.data.corpora.hub import Hub
 from mlm_lab.errors import UserError
 
 
@@ -16,6 +15,8 @@ def check_hub_set(task: str, name: str, config: str | None, column: str, split: 
     Raises:
         UserError: out of reach, or no such set.
     """
+    from mlm_lab.data.corpora.hub import Hub
+
     source = Hub(
         name=name,
         config=config,

@@ -21,15 +21,7 @@ from tests.sweeps.wandb_stub import ENTITY, PROJECT, SWEEP, Stub, serve
 REPOSITORY = Path(__file__).resolve().parents[2]
 SIZE = [
     *("data=text", "data.files=[text.txt]", "cache_dir=cache", "output_dir=runs", "tokenizer.vocab_size=300", "tokenizer.num_sentinels=0"),
-    *(
-        "max_length=32",
-        "batch_size=8",
-        "model.hidden_size=32",
-        "model.intermediate_size=64",
-        "validation.sequences=16",
-        "trainer=cpu",
-        "stages=[prepare,pretrain]",
-    ),
+    *("max_length=32", "batch_size=8", "model.hidden_size=32", "model.intermediate_size=64", "validation.sequences=16", "trainer=cpu"),
 ]
 pytestmark = pytest.mark.slow
 
@@ -56,7 +48,7 @@ def write_sweep(folder: Path, name: str, words: Sequence[str]) -> Path:
 def wandb(stub: Stub, folder: Path, *words: str) -> str:
     """Run the client to its end, as a user would; what it said."""
     client = str(Path(sys.executable).parent / "wandb")
-    done = subprocess.run([client, *words], env=environment_of(stub), cwd=folder, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([client, *words], env=environment_of(stub), cwd=folder, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr
 
@@ -128,4 +120,4 @@ def test_a_run_that_was_stopped_dies_by_the_signal(stub: Stub, tmp_path: Path) -
     while not any(tmp_path.glob("runs/*/metrics.csv")) and process.poll() is None:
         time.sleep(0.2)
     process.terminate()
-    assert process.wait(120) == -signal.SIGTERM
+    assert process.wait(300) == -signal.SIGTERM

@@ -64,6 +64,7 @@ class Blimp(Task):
             self._files(evaluation.data_dir)
 
     def load(self, evaluation: Evaluation, cache_dir: Path) -> TaskData:
+        self.check(evaluation)
         paradigms = _from_hub() if evaluation.data_dir is None else map(read_pairs, self._files(evaluation.data_dir))
         pairs = [pair for found in paradigms for pair in first_by_hash(found, self.pairs, "pairs", lambda pair: f"{pair.good}\n{pair.bad}")]
         return TaskData("pairs", (), (), pairs)

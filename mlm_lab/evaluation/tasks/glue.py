@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from mlm_lab.errors import UserError
 from mlm_lab.evaluation.files import find_file, read_lines, unknown_label
 from mlm_lab.evaluation.glue_submission import file_text, sets_of
+from mlm_lab.evaluation.hub_sets import check_hub_set
 from mlm_lab.evaluation.settings import Evaluation
 from mlm_lab.evaluation.task import Check, FineTunedTask, SequenceExample, TaskData
 
@@ -195,25 +196,8 @@ def _parse_label(text: str, row: Row, file: Path, line: int) -> int | float:
 
 
 def _check_hub(name: str) -> None:
-    """Ask the hub, or its cache on this machine, for the set. Every GLUE set has a column `label`."""
-    from mlm_lab.data.corpora.hub import Hub
-
-    source = Hub(
-        name=HUB,
-        config=name,
-        revision=None,
-        split="train",
-        validation_split=None,
-        validation_share=0.5,
-        text_column="label",
-        heading=None,
-        streaming=False,
-    )
-    try:
-        source.check()
-    except UserError as error:
-        fix = "give a folder that has glue/NAME/{train,dev}.tsv: evaluation.data_dir=PATH"
-        raise UserError(f"task {name}: {error.problem}", where=error.where, given="evaluation.data_dir=null", fix=fix) from None
+    """Every GLUE set has a column `label`."""
+    check_hub_set(name, HUB, name, "label", "train", "glue/NAME/{train,dev}.tsv")
 
 
 def _from_hub(name: str, submission: bool) -> TaskData:

@@ -60,6 +60,7 @@ class Squad2(FineTunedTask):
             self._files(evaluation.data_dir)
 
     def load(self, evaluation: Evaluation, cache_dir: Path) -> TaskData:
+        self.check(evaluation)
         if evaluation.data_dir is None:
             from datasets import load_dataset
 

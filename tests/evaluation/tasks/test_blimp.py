@@ -67,3 +67,9 @@ def test_real_pairs(shared_data):
     pairs = load(shared_data, 100)
     assert len({pair.paradigm for pair in pairs}) == 20 and len(pairs) == 2000
     assert len(load(shared_data, None)) == 20_000
+
+
+@pytest.mark.parametrize("option", ["blimp", "squad2"])
+def test_without_files_and_without_the_hub_the_error_says_what_to_give(option):
+    with pytest.raises(UserError, match=rf"task {option}: [\s\S]*evaluation\.data_dir=null[\s\S]*a folder that has {option}/"):
+        task(option).check(evaluation())
