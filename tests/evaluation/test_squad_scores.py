@@ -27,6 +27,7 @@ def test_equal_to_torchmetrics(gold, predicted):
 def test_what_is_left_out_of_an_answer():
     assert normalise("  The  U.S.A., an (old) état-major. ") == "usa old étatmajor"
     assert score_answer(("a",), "") == (1.0, 1.0)  # an article alone is no answer, and "" is right
+    assert score_answer(("a", "Paris"), "") == (0.0, 0.0)  # but beside another it does not count
     assert score_answer(("word word other",), "word") == (0.0, 0.5)
 
 

@@ -32,7 +32,7 @@ RUN = ShortRun(
 
 @pytest.fixture(scope="module")
 def sweep() -> SweepFile:
-    return read(SWEEPS / "mask_ratio.yaml").with_words(["objective.mask_ratio=0.15,0.8", "budget.tokens=5000"])
+    return read(SWEEPS / "mask_ratio.yaml").with_words(["objective.mask_ratio=0.15,0.4,0.8", "budget.tokens=5000"])
 
 
 def test_a_point_costs_what_its_short_run_says(sweep: SweepFile) -> None:
@@ -89,7 +89,7 @@ def write_run(folder: Path, ratio: float, seed: int, value: float, status: str =
 def test_a_pilot_tells_the_seeds_that_a_difference_needs(sweep: SweepFile, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     for number, (ratio, seed, value) in enumerate([(0.15, 0, 4.0), (0.15, 1, 4.3), (0.4, 0, 3.7), (0.4, 1, 3.9)]):
         write_run(tmp_path / f"run{number}", ratio, seed, value)
-    write_run(tmp_path / "stopped", 0.4, 2, 9.0, status="interrupted")
+    write_run(tmp_path / "stopped", 0.4, 1, 9.0, status="interrupted")
     found = pilots.read_pilot(sweep, [tmp_path], "probe/mlm_15_loss")
     assert found.degrees_of_freedom == 1 and found.paired and found.std == pytest.approx(0.05)
     pilots.show_power(sweep, sweep.points(), [tmp_path], difference=0.05)
