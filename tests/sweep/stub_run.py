@@ -25,7 +25,7 @@ def main(path: str, behaviour: str) -> int:
             if folder.read_summary().get("status") == "finished":
                 return 0
             with open(folder.path / "starts.txt", "a") as starts:
-                starts.write(f"{os.getpid()} {len(os.sched_getaffinity(0))} {os.environ['OMP_NUM_THREADS']}\n")
+                starts.write(f"{os.getpid()} {len(os.sched_getaffinity(0))} {os.environ.get('OMP_NUM_THREADS')}\n")
             if behaviour == "die":
                 os.kill(os.getpid(), signal.SIGKILL)
             if behaviour == "fail":
