@@ -111,7 +111,8 @@ def test_runs_of_one_encoder_share_its_floors(run, trained, files, tmp_path, tok
         assert trained and not any("random start" in title for title in trained), words
         entry = destination.read_summary()["evaluation"]["sst2"]["accuracy"]
         assert entry["floor"] == folder.read_summary()["evaluation"]["sst2"]["accuracy"]["floor"]
-    for words in (("model.num_heads=2",), ("evaluation.epochs=2",), ("objective=clm",), ("trainer.precision=64-true",)):
+    others = ("model.activation=relu", "model.hidden_size=48", "evaluation.epochs=2", "objective=clm", "trainer.precision=64-true")
+    for words in ((word,) for word in others):
         other = make_config(tmp_path, files, *words)
         trained.clear()
         evaluate.run(other, new_run(other, words[0], tokenizer))
@@ -220,19 +221,27 @@ def test_a_start_that_is_not_evaluated_is_refused(files, tmp_path, words):
         evaluate.check(make_config(tmp_path, files, f"evaluation.tasks={tasks}", *words))
 
 
-def test_earlier_weights_are_evaluated_beside_the_last(run, files, tmp_path, trained, tokenizer, capsys):
+def test_earlier_weights_are_evaluated_beside_the_last(run, files, tmp_path, trained, tokenizer, capsys, monkeypatch):
     config, folder = make_config(tmp_path, files, "evaluation.checkpoints=all"), run[1]
+    starts, original = {}, finetuning.finetune
+
+    def look(encoder, *arguments):
+        starts[arguments[-1]] = encoder.embedding_weight.detach().clone()
+        return original(encoder, *arguments)
+
+    monkeypatch.setattr(finetuning, "finetune", look)
     for step in (5, 10):
-        other = make_config(tmp_path, files, f"seeds.init={step}")
-        save_weights(fresh_module(other, tokenizer.vocabulary), folder.path, step)
+        module = fresh_module(make_config(tmp_path, files, f"seeds.init={step}"), tokenizer.vocabulary)
+        save_weights(module, folder.path, step)
+        starts[step] = module.encoder.embedding_weight
     evaluate.run(config, folder)
+    assert all(torch.equal(starts[f"sst2, step {step}, pretrained, seed 1"], starts[step]) for step in (5, 10))
     summary = folder.read_summary()
     assert {title for title in trained if "step" in title} == {f"sst2, step {s}, pretrained, seed {n}" for s in (5, 10) for n in (0, 1)}
     assert list(summary["evaluation_at"]) == ["5", "10"] and summary["evaluation_at"]["5"]["sst2"]["accuracy"]["n"] == 2
     assert "floor" in summary["evaluation"]["sst2"]["accuracy"] and "floor" not in summary["evaluation_at"]["5"]["sst2"]["accuracy"]
     assert "Downstream tasks after step 10" in capsys.readouterr().out
-    losses = [json.loads(file.read_text())["examples_fingerprint"] for file in folder.path.rglob(RESULT)]
-    assert len(losses) == 6
+    assert len(list(folder.path.rglob(RESULT))) == 6
     trained.clear()
     evaluate.run(make_config(tmp_path, files, "evaluation.checkpoints=[10]", "evaluation.tasks=[sst2,wnut17]"), folder)
     assert not any(title.startswith("sst2") for title in trained)
