@@ -32,6 +32,9 @@ def test_so_many_pairs_of_each_paradigm_and_more_hold_the_fewer(folder):
     whole, few, more = load(folder, None), load(folder, 5), load(folder, 9)
     assert [pair.paradigm for pair in whole] == ["one"] * 20 + ["two"] * 20
     assert [pair.paradigm for pair in few] == ["one"] * 5 + ["two"] * 5
+    file = folder / "blimp/one.jsonl"
+    file.write_text("\n".join(reversed(file.read_text().splitlines())))
+    assert set(load(folder, 5)) == set(few), "the file's order chose"
     assert set(few) < set(more) < set(whole) and few == [pair for pair in more if pair in set(few)]
 
 
