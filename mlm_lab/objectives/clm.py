@@ -23,7 +23,8 @@ class CLM:
 
     A document's part of n tokens in a row, [CLS] and [SEP] counted, has n - 1 targets: each place predicts the next one, [CLS] is not
     predicted, [SEP] is. So one document in a row of 512 has 511 targets, 6.65 times those of a mask ratio of 0.15, and each goes through
-    the vocabulary projection: a step costs more. Nothing is drawn: two seeds differ in the order of the rows alone.
+    the vocabulary projection: a step costs more. Nothing is drawn: two seeds differ in the order of the rows alone. The rows' two keys are
+    all it has; input_format=contiguous is GPT's (Radford et al. 2018, section 4.1).
 
     Its loss is that of another question than a masked model's: compare them after fine-tuning. Batches hold, beside inputs, mask and
     positions:

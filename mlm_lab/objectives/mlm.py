@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 class MLM(MaskingRecipe):
     """Select a share of the tokens, replace them, predict the originals at those places.
 
+    BERT's first task (Devlin et al. 2019, section 3.1 and appendix A.2), where the defaults are from: 15 %, of which 80/10/10 become mask,
+    random and unchanged tokens. mask_ratio, replace_mix and unit make it RoBERTa's, whole-word masking, SpanBERT's or PMI-masking. A step
+    costs the encoder at all positions and the vocabulary projection at the selected ones alone, so a higher ratio costs more: at 15 % there
+    is a target for each seventh position.
+
     Batches hold, beside what `types.Batch` lists:
 
     label_kinds            (B, S) int8      what became of each slot's token: 1 mask, 2 random, 3 kept; 0 unused slot

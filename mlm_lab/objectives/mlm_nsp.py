@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 class MLMNSP(SentencePairObjective):
     """Predict masked tokens, and whether B follows A or comes from another document.
 
+    BERT's two tasks (Devlin et al. 2019, section 3.1 and appendix A.2), where the defaults are from: masks as in `MLM`, short_seq_prob 0.1,
+    both losses of weight 1. mlm_weight and pair_weight weigh them; at 0 a loss has no head.
+
     next_sentence_label: 0 = B is next, 1 = B is random; half of the pairs of an epoch, and never more, are random. `data.pairs` says how
     pairs are cut and where this differs from BERT's script. The pair head is BERT's pooler (dense, tanh on [CLS]) and a projection to two
     logits; loss = masked-token mean + pair mean, each over its own count in the whole step; the pair loss starts at about ln 2. It costs

@@ -28,6 +28,9 @@ class RTD(MaskingRecipe):
     """A generator is trained on masked language modelling; each selected token is replaced by one that the generator samples; the
     discriminator, which is the encoder that is fine-tuned and exported, is trained to tell the replaced tokens from the original ones.
 
+    ELECTRA (Clark et al. 2020), where the defaults are from: 15 % selected, 85 % of them masked and 15 % unchanged, a generator of a
+    quarter of the width, weight 50. generator_ratio and discriminator_weight are its own keys, beside those of `MLM`.
+
     The loss is the generator's mean over the selected tokens plus discriminator_weight times the discriminator's mean over all tokens,
     [CLS] and [SEP] included, padding not (section 3.1). A sample that hits the original token counts as original. Nothing flows from the
     discriminator back into the generator but through the embeddings, which both share. A step costs the discriminator's forward and

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 class SOP(SentencePairObjective):
     """Predict masked tokens, and whether two consecutive segments stand in their order or are swapped.
 
+    ALBERT's tasks (Lan et al. 2020, section 3.1), which found order the harder and more useful question; the paper's n-grams are unit=span,
+    span_law=inverse, max_span_length=3 (+experiment=albert). Defaults are BERT's for masks and lengths, weight 1 for both losses.
+
     sentence_order_label: 0 = in order, 1 = swapped, with probability 0.5; both segments are always of one document. Segment ids, separators
     and masks come after the swap. mlm_weight 0 gives sentence order alone. Head, loss and cost are those of `mlm_nsp`; `data.pairs` says
     how pairs are cut and where this differs from ALBERT's script.

@@ -26,6 +26,10 @@ SHORTEST_INPUT = 3
 class SpanCorruption:
     """Cut spans out of a text, put a sentinel into each gap, and write each sentinel with what was cut out there.
 
+    T5's objective (Raffel et al. 2020, sections 3.1.4 and 3.3), where the defaults are from: 15 % in spans of 3 tokens in the mean, lengths
+    by the rounding of its code. mask_ratio and mean_span_length are the keys that matter. A step costs the encoder at max_length positions,
+    the decoder with its cross-attention at a fifth as many, and the vocabulary projection at each of those.
+
     A row is a window of raw text, as long as the longest whose encoder input fits into max_length (128: 141 tokens at 15 % and a mean
     span of 3). The rows of a batch hold no [CLS]; [SEP] is the end of sequence, the padding id starts the decoder. All tokens of a window
     see each other. Batches hold input_ids, attention_mask and position_ids (B, E) as in `types.Batch`, and
@@ -35,11 +39,11 @@ class SpanCorruption:
     labels                  (B, D) int64   the targets: sentinels, cut-out tokens, [SEP]; IGNORE_INDEX behind
     corpus_tokens           (B,) int64     tokens of the window
 
-    The decoder follows the model option, as the encoder does; its cross-attention starts with T5's weights and, where the option starts
-    its attention on the neighbours (tiny, mini), on those of the gap (`models.decoder` says why).
-
     E is max_length and D what a full window needs at the schedule's largest ratio. Rows are shorter, and padded, where a window ends with
     its document or with the store, and where a schedule is above its smallest ratio.
+
+    The decoder follows the model option, as the encoder does; its cross-attention starts with T5's weights and, where the option starts
+    its attention on the neighbours (tiny, mini), on those of the gap (`models.decoder` says why).
     """
 
     mask_ratio: float
