@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
@@ -103,3 +104,15 @@ class SelfAttention(nn.Module):
             q, k = rotate(torch.stack([q, k]), context.rotary)
         attended = attend(q, k, v, context, self.dropout if self.training else 0.0)
         return self.out(attended.transpose(1, 2).reshape(batch_size, length, width))
+
+    @torch.no_grad()
+    def match(self, heads: Iterable[int]) -> None:
+        """Let these heads start on tokens like the query's own: their keys are their queries, of standard deviation D^-0.5, so that the
+        score of a normalised vector with itself is about sqrt(head size), with an unlike one about 0 (the product of query and key
+        matrices near the identity: Trockman and Kolter 2023, "Mimetic initialization of self-attention layers")."""
+        width = self.qkv.in_features
+        size = width // self.num_heads
+        queries, keys, _ = self.qkv.weight.split(width)
+        for head in heads:
+            rows = slice(head * size, (head + 1) * size)
+            keys[rows] = nn.init.normal_(queries[rows], std=width**-0.5)

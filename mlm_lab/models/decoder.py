@@ -76,7 +76,7 @@ class TransformerDecoder(TransformerEncoder):
     def __init__(self, config: Encoder, embeddings: Embeddings):
         super().__init__(config, embeddings.tokens.num_embeddings, causal=True, embeddings=embeddings)
         self.cross_bias = None
-        if config.relative_bias == "neighbours":
+        if config.starts_on_neighbours:
             self.cross_bias = RelativeBias(config.num_heads, config.relative_buckets, config.relative_max_distance, neighbours=True)
         for layer in self.layers:
             layer.cross_attention.apply(lambda module: initialise(module, config.hidden_size**-0.5))

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 ACTIVATIONS = ("gelu", "gelu_tanh", "geglu", "relu")
 
 
+RELATIVE_BIASES = ("none", "zero", "neighbours", "matches")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Encoder:
     """A bidirectional Transformer encoder.
@@ -64,7 +67,9 @@ class Encoder:
     relative_bias: str
     """Learned bias on the attention scores by relative position, in T5's buckets, shared by all layers (as in MPNet): none; zero: starts
     at 0; neighbours: two heads start on the words before and after, two on a slope with the distance, which lets small models leave the
-    unigram plateau early. Under neighbours a decoder's cross-attention has such a bias too, by the distance from the gap that is filled."""
+    unigram plateau early; matches: two heads on the neighbours, the others on tokens like their own elsewhere in the row, which lets them
+    compare two segments early (objective=mlm_nsp). With the last two a decoder's cross-attention has a bias too, by the distance from the
+    gap that is filled."""
     relative_buckets: int
     """Number of buckets of the relative bias, half of them for each direction (T5: 32)."""
     relative_max_distance: int
@@ -99,7 +104,7 @@ class Encoder:
             ("positions", self.positions, self.positions in ("learned", "rotary", "none"), "learned, rotary or none"),
             ("max_positions", self.max_positions, self.max_positions >= 1, "at least 1"),
             ("rotary_base", self.rotary_base, self.rotary_base > 1, "above 1"),
-            ("relative_bias", self.relative_bias, self.relative_bias in ("none", "zero", "neighbours"), "none, zero or neighbours"),
+            ("relative_bias", self.relative_bias, self.relative_bias in RELATIVE_BIASES, "none, zero, neighbours or matches"),
             (
                 "relative_buckets",
                 self.relative_buckets,
@@ -148,6 +153,11 @@ class Encoder:
     def embedding_width(self) -> int:
         """E: embedding_size, or hidden_size where that is null."""
         return self.hidden_size if self.embedding_size is None else self.embedding_size
+
+    @property
+    def starts_on_neighbours(self) -> bool:
+        """Whether the relative bias has heads that start on the words before and after."""
+        return self.relative_bias in ("neighbours", "matches")
 
     def is_local(self, layer: int) -> bool:
         """Whether this layer (from 0) attends within local_window only."""

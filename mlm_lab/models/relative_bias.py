@@ -53,11 +53,18 @@ def neighbour_start(num_heads: int, num_buckets: int, max_distance: int, bidirec
 
 
 class RelativeBias(nn.Module):
-    """(L) -> (H, L, L): what is added to the score of query i and key j of each head."""
+    """(L) -> (H, L, L): what is added to the score of query i and key j of each head.
 
-    def __init__(self, num_heads: int, num_buckets: int, max_distance: int, neighbours: bool, bidirectional: bool = True):
+    neighbours: starts as `neighbour_start` says, otherwise at 0. matches: with neighbours, the heads behind the first two start at 0 but
+    for the token itself, which they leave out: what they look at is for queries and keys to say (`attention.SelfAttention.match`).
+    """
+
+    def __init__(
+        self, num_heads: int, num_buckets: int, max_distance: int, neighbours: bool, bidirectional: bool = True, matches: bool = False
+    ):
         super().__init__()
         self.num_buckets, self.max_distance, self.neighbours, self.bidirectional = num_buckets, max_distance, neighbours, bidirectional
+        self.matches = matches
         self.weight = nn.Parameter(torch.zeros(num_buckets, num_heads))
         self.reset_parameters()
 
@@ -67,6 +74,12 @@ class RelativeBias(nn.Module):
         self.weight.zero_()
         if self.neighbours:
             self.weight.copy_(neighbour_start(self.weight.shape[1], self.num_buckets, self.max_distance, self.bidirectional))
+        if self.matches:
+            self.weight[:, len(NEIGHBOUR_OFFSETS) :] = 0.0
+            itself = relative_bucket(
+                torch.zeros(1, dtype=torch.long, device="cpu"), self.num_buckets, self.max_distance, self.bidirectional
+            )
+            self.weight[int(itself), len(NEIGHBOUR_OFFSETS) :] = -NEIGHBOUR_START
 
     def forward(self, length: int) -> torch.Tensor:
         # Offsets take 2L - 1 values: look those up, then lay each row of the matrix out as a window of them. Its gradient is a sum over

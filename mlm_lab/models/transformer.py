@@ -24,7 +24,7 @@ from mlm_lab.models.attention import (
     writes_scores,
 )
 from mlm_lab.models.encoder_config import Encoder
-from mlm_lab.models.relative_bias import RelativeBias
+from mlm_lab.models.relative_bias import NEIGHBOUR_OFFSETS, RelativeBias
 
 
 def layer_norm(config: Encoder, width: int | None = None) -> nn.LayerNorm | nn.RMSNorm:
@@ -116,9 +116,9 @@ class TransformerEncoder(nn.Module):
         self.embedding_projection = nn.Linear(config.embedding_width, config.hidden_size) if factorised else nn.Identity()
         self.relative_bias = None
         if config.relative_bias != "none":
-            neighbours = config.relative_bias == "neighbours"
+            neighbours, matches = config.starts_on_neighbours, config.relative_bias == "matches"
             buckets = config.relative_buckets, config.relative_max_distance
-            self.relative_bias = RelativeBias(config.num_heads, *buckets, neighbours, bidirectional=not causal)
+            self.relative_bias = RelativeBias(config.num_heads, *buckets, neighbours, bidirectional=not causal, matches=matches)
         self.layers = nn.ModuleList(
             self.layer_class(config, first=index == 0) for index in range(1 if config.share_layers else config.num_layers)
         )
@@ -126,6 +126,9 @@ class TransformerEncoder(nn.Module):
         for part in self.children():
             if part is not embeddings:
                 part.apply(lambda module: initialise(module, config.initializer_range))
+        if config.relative_bias == "matches":
+            for layer in self.layers:
+                layer.attention.match(range(len(NEIGHBOUR_OFFSETS), config.num_heads))
 
     @property
     def embedding_weight(self) -> nn.Parameter:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from mlm_lab.models import attention
 from mlm_lab.models.attention import AttentionContext, attend, block_mask
 from mlm_lab.models.transformer import TransformerEncoder
-from tests.models.conftest import encoder_config
+from tests.models.conftest import encoder_config, make_vocabulary
 
 
 def build(recipe: str, **changes: object) -> TransformerEncoder:
@@ -138,3 +138,23 @@ def test_attention_dropout_keeps_the_mean(written_out: bool):
     torch.manual_seed(0)
     mean = torch.stack([attend(*qkv, context, 0.3) for _ in range(400)]).mean(0)
     assert (mean - exact).abs().mean() < 0.1 * exact.abs().mean()
+
+
+def test_matching_heads_start_on_tokens_like_the_querys_own():
+    """Trockman and Kolter 2023: of normalised vectors the equal one scores about sqrt(head size), unlike ones about 0."""
+    torch.manual_seed(0)
+    config = encoder_config(hidden_size=128, num_heads=4, relative_bias="matches", positions="none")
+    encoder = config.build(make_vocabulary())
+    x = F.layer_norm(torch.randn(1, 50, 128), (128,))
+    for layer in encoder.layers:
+        queries, keys, _ = layer.attention.qkv(x).view(50, 3, 4, 32).permute(1, 2, 0, 3)
+        scores = queries @ keys.transpose(1, 2) / 32**0.5  # (H, 50, 50)
+        equal, unlike = scores.diagonal(dim1=1, dim2=2), scores[:, ~torch.eye(50, dtype=torch.bool)]
+        assert equal[2:].mean().item() == pytest.approx(32**0.5, rel=0.1) and unlike[2:].mean().abs() < 0.2
+        assert scores[:2].abs().max() < 1.0
+
+
+def test_matching_heads_are_made_without_memory_too():
+    """As for the plan, which makes no weight."""
+    with torch.device("meta"):
+        assert encoder_config("relative", relative_bias="matches").build(make_vocabulary()).embedding_weight.is_meta

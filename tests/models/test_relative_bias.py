@@ -27,6 +27,16 @@ def test_neighbour_start_of_four_heads():
     assert all((head == 0).all() for head in rest)
 
 
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_matches_start_leaves_out_the_token_itself(bidirectional: bool):
+    bias = RelativeBias(6, 32, 128, neighbours=True, bidirectional=bidirectional, matches=True)(50).detach()
+    neighbours = RelativeBias(6, 32, 128, neighbours=True, bidirectional=bidirectional)(50).detach()
+    assert torch.equal(bias[:2], neighbours[:2])
+    past = torch.ones(50, 50).tril().bool()
+    for head in bias[2:]:
+        assert (head.diagonal() == -4).all() and head[past].count_nonzero() == 50
+
+
 @pytest.mark.parametrize("num_heads", [1, 2, 3])
 def test_fewer_heads_take_the_first_of_the_starts(num_heads: int):
     few = RelativeBias(num_heads, 32, 128, neighbours=True)(20)

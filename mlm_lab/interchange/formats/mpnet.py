@@ -33,7 +33,7 @@ class MPNet(Format):
     allowed: ClassVar = {
         **POST_NORM,
         "positions": ("learned", "none"),
-        "relative_bias": ("zero", "neighbours"),
+        "relative_bias": ("zero", "neighbours", "matches"),
         "relative_buckets": (BUCKETS,),
         "relative_max_distance": (MAX_DISTANCE,),
     }
