@@ -77,7 +77,7 @@ class Blimp(Task):
         """shorter: the sentence of fewer characters; half a point where both have as many."""
         good, bad = (np.array([-len(getattr(pair, side)) for pair in data.dev]) for side in ("good", "bad"))
         found = accuracies(data.dev, preferred(good, bad))
-        return {"shorter": metrics_of({rule: found for rule in RULES}, self.by_paradigm)}
+        return {"shorter": metrics_of(dict.fromkeys(RULES, found), self.by_paradigm)}
 
     def _files(self, data_dir: str) -> list[Path]:
         folder = Path(data_dir).expanduser() / "blimp"
