@@ -103,9 +103,12 @@ class TransformerEncoder(nn.Module):
     """See `Encoder` for its choices, and `Encoder.build`.
 
     embeddings: another encoder's, which this one then shares; of the same embedding_width. None: its own.
+
+    written_out: whether attention without a relative bias computes its scores (True) or SDPA does (False). None: what is faster.
     """
 
     layer_class: type[Layer] = Layer
+    written_out: bool | None = None
 
     def __init__(self, config: Encoder, vocabulary_rows: int, *, causal: bool = False, embeddings: Embeddings | None = None):
         super().__init__()
@@ -198,7 +201,11 @@ class TransformerEncoder(nn.Module):
         dtype = compute_dtype(self.embedding_weight)
         if self.relative_bias is not None:
             return self.relative_bias(length).to(dtype)
-        return torch.zeros(self.config.num_heads, 1, 1, device=device, dtype=dtype) if writes_scores(device, dtype) else None
+        return torch.zeros(self.config.num_heads, 1, 1, device=device, dtype=dtype) if self.writes_scores(device, dtype) else None
+
+    def writes_scores(self, device: torch.device, dtype: torch.dtype) -> bool:
+        """Whether attention without a relative bias is written out."""
+        return writes_scores(device, dtype) if self.written_out is None else self.written_out
 
     def _context(
         self, allowed: torch.Tensor, bias: torch.Tensor | None, position_ids: torch.Tensor, rotary_base: float
