@@ -56,7 +56,7 @@ class Pretraining(lightning.LightningModule):
         on_host = self.trainer.strategy.root_device.type == "cpu"
         chosen = self.settings.static_shapes
         self.module.static_shapes = self.settings.compile or not on_host if chosen == "auto" else chosen
-        choose_paths(self.module, self.settings)
+        choose_paths(self.module, self.settings, self.trainer.strategy.root_device, str(self.trainer.precision))
         if self.settings.compile:
             compile_module(self.module)
 

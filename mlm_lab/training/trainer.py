@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import lightning
 
 PRECISIONS = ("auto", "32-true", "bf16-mixed", "bf16-true", "64-true")
-ATTENTIONS = ("auto", "written_out", "sdpa")
+ATTENTIONS = ("auto", "written_out", "sdpa", "varlen")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,8 @@ class TrainerSettings:
     less time and a fifth of the memory. auto: on the CPU, not compiled. Changes a result by the rounding of sums alone."""
     attention: str
     """written_out: scores, softmax, weighted sum; sdpa: torch's scaled_dot_product_attention; auto: whichever is faster for the device and
-    the precision (models/attention.py). A relative bias is always written out. Changes a result by the rounding of sums alone."""
+    the precision (models/attention.py); varlen: leaves out other documents of a row (GPUs in bf16, attention_dropout 0). A relative bias is
+    always written out, and a decoder has no varlen. Changes a result by the rounding of sums alone."""
     micro_batch_size: int | None
     """Sequences that pass through a device at a time; null: a rank's whole share of the step. Follows memory, never changes the result."""
     num_workers: int

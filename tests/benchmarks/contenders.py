@@ -256,9 +256,6 @@ def main() -> None:
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
     keep_large_blocks()
-    if os.environ.get('MMAP0'):
-        import ctypes
-        ctypes.CDLL(None).mallopt(-4, 0)
     CONTENDERS[name](BY_NAME[shape], Path(cache_dir), speak)
 
 
