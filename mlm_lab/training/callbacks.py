@@ -6,10 +6,9 @@ checkpoint knows every row before it. A resumed run has the same rows as one tha
 
 from __future__ import annotations
 
-import math
 import resource
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,21 +17,26 @@ import lightning
 import torch
 
 from mlm_lab import console
+from mlm_lab.data.build_once import sync
 from mlm_lab.errors import UserError
 from mlm_lab.run_folder import RunFolder
 from mlm_lab.training import checkpoint
 from mlm_lab.training.ceiling import matmul_flops_per_second
 from mlm_lab.training.display import show_course
+from mlm_lab.training.finite import IN_A_ROW, diverged, write_keys
 from mlm_lab.training.interrupt import StopRequest
 from mlm_lab.training.metrics import LOSS_PREFIX, MetricsFile, averages
 from mlm_lab.training.module import Pretraining
 from mlm_lab.training.plateau import PlateauWatch
+from mlm_lab.training.sharding import is_sharded, load_parts, own_parts, parts_of_whole
 from mlm_lab.training.throughput import WARMUP_STEPS, Throughput
 from mlm_lab.training.validation import HeldOut, evaluate
 from mlm_lab.training.weights import save_weights
 
 PREDICTION_SECONDS = 1.0
 """Time spent on measuring a step for the predicted time."""
+STATE = {"recorder", "step", "consumed", "store", "threads", "ranks", "peak_memory_bytes"}
+"""What a checkpoint says of a run besides weights and moments."""
 TOTALS = ("positions", "supervised_positions", "corpus_tokens", "dropped_slots")
 """What is counted over the whole run."""
 
@@ -99,7 +103,7 @@ class Recorder(lightning.Callback):
             self._look_at_plateau(trainer, module)
         if row:
             self._write(trainer, step, row)
-            _refuse_divergence(trainer, step, row)
+            self._refuse_divergence(trainer, module)
         shown = {"loss": self.latest.get("train/loss"), "tokens/s": self.latest.get("train/tokens_per_second")}
         self._bar.advance(1, **{name: value for name, value in shown.items() if value is not None})
 
@@ -110,11 +114,17 @@ class Recorder(lightning.Callback):
     def _training_row(self, trainer: lightning.Trainer, module: Pretraining) -> dict[str, float]:
         fetched = module.meter.fetch(module.reduce)
         module.meter.clear()
+        skipped = module.skipped.tell()
         steps, self.last_logged = module.step - self.last_logged, module.step
         self.totals = {name: self.totals[name] + new for name, new in _counts(fetched).items()}
         rate = self.throughput.lap(self.totals["positions"])
         shares = {name: pair for name, pair in fetched.items() if name not in TOTALS}
-        row = {f"train/{name}": value for name, value in averages(shares, module.module.loss_weights, module.module.token_loss).items()}
+        means = averages(shares, module.module.loss_weights, module.module.token_loss) if len(skipped) < steps else {}
+        row = {f"train/{name}": value for name, value in means.items()}
+        if skipped:
+            row["train/skipped_steps"] = len(skipped)
+            numbers = ", ".join(f"{number + 1:,}" for number in skipped[:5]) + (", ..." if len(skipped) > 5 else "")
+            console.warn(f"the gradient was not finite: no update in step {numbers}")
         counts = _counts(fetched)
         flops = (
             module.course.flops(module.total_steps, module.step).total - module.course.flops(module.total_steps, module.step - steps).total
@@ -174,6 +184,17 @@ class Recorder(lightning.Callback):
         for logger in trainer.loggers:
             logger.log_metrics(row, step=step)
 
+    def _refuse_divergence(self, trainer: lightning.Trainer, module: Pretraining) -> None:
+        """Raises UserError on the first process where too many steps in a row were skipped, or the last one of the run. The others leave
+        with 0: at any other code the launcher kills the first before it can tell."""
+        steps = module.skipped.in_a_row
+        if len(steps) < IN_A_ROW and not (steps and module.step == module.total_steps):
+            return
+        if not trainer.is_global_zero:
+            raise SystemExit(0)
+        keys = write_keys(self.metrics_csv.parent, module.course, module.total_steps, steps)
+        raise diverged(module.step, steps, keys)
+
     def state(self, module: Pretraining) -> dict[str, Any]:
         """What a resumed run needs to write the same rows. Every rank calls it."""
         return {
@@ -184,6 +205,7 @@ class Recorder(lightning.Callback):
             "throughput": self.throughput.state(),
             "rows": self.rows,
             "last_logged": self.last_logged,
+            "skipped": module.skipped.state(),
         }
 
     def restore(self, state: dict[str, Any], trainer: lightning.Trainer, module: Pretraining) -> None:
@@ -194,20 +216,7 @@ class Recorder(lightning.Callback):
         self.totals, self.latest, self.rows = state["totals"], state["latest"], state["rows"]
         self.plateau_left_step, self.last_logged = state["plateau_left_step"], state["last_logged"]
         self.throughput = Throughput(**state["throughput"])
-
-
-def _refuse_divergence(trainer: lightning.Trainer, step: int, row: Mapping[str, float]) -> None:
-    """Raises UserError on the first process. The others leave with 0: at any other code the launcher kills the first before it can tell."""
-    if math.isfinite(row.get("train/loss", 0.0)):
-        return
-    if not trainer.is_global_zero:
-        raise SystemExit(0)
-    raise UserError(
-        "the loss is not finite: the run has diverged",
-        where=f"step {step}",
-        given=f"train/loss={row['train/loss']}",
-        fix="lower optim.peak_lr, lengthen schedule.warmup_steps, or set optim.gradient_clip=1.0",
-    )
+        module.skipped.restore(state["skipped"])
 
 
 def _counts(fetched: Mapping[str, tuple[float, float]]) -> dict[str, float]:
@@ -238,9 +247,19 @@ class Checkpoints(lightning.Callback):
         self._open = ExitStack()
 
     def on_fit_start(self, trainer: lightning.Trainer, module: Pretraining) -> None:
-        state = checkpoint.load_last(self.folder)
+        found = checkpoint.load_last(self.folder)
+        parts = found if isinstance(found, list) else None
+        state = parts[0]["run"] if parts else found
+        self._refuse_another_view(trainer, module, -1 if state is None else state["step"])
         if state is None:
             return
+        if missing := STATE - state.keys():
+            raise UserError(
+                "the checkpoint is of another version of the program",
+                where=str(self.folder),
+                given=f"without {', '.join(sorted(missing))}",
+                fix=f"finish the run with that version, or delete {self.folder.parent} to start again",
+            )
         if state["store"] != module.course.train.fingerprint:
             raise UserError(
                 "the checkpoint was trained on another token store",
@@ -252,11 +271,41 @@ class Checkpoints(lightning.Callback):
         if state["threads"] != torch.get_num_threads() and trainer.strategy.root_device.type == "cpu":
             console.say(f"using {state['threads']} threads as before the interruption, so that the sums are the same")
             torch.set_num_threads(state["threads"])
-        trainer.strategy.load_model_state_dict({"state_dict": {f"module.{name}": value for name, value in state["module"].items()}})
-        trainer.strategy.load_optimizer_state_dict({"optimizer_states": [state["optimizer"]]})
+        self._load(trainer, module, state, parts)
         module.step, self._earlier_peak = state["step"], state["peak_memory_bytes"]
         self.recorder.restore(state["recorder"], trainer, module)
         console.say(f"continuing at step {state['step']:,} of {module.total_steps:,} ({state['consumed']:,} examples seen)")
+        if state["ranks"] != trainer.world_size:
+            sizes = dict.fromkeys(f"{phase.batch_size:,}" for phase in module.course.phases)
+            console.say(
+                f"{trainer.world_size} processes instead of {state['ranks']}: batch_size stays {' and '.join(sizes)}, shared out anew; no "
+                "example is lost or seen twice (sums and dropout are drawn up otherwise, so the bits differ)"
+            )
+
+    def _refuse_another_view(self, trainer: lightning.Trainer, module: Pretraining, step: int) -> None:
+        """Raises UserError where the ranks have not found the same checkpoint: machines without a shared disk would go on from two
+        places."""
+        if trainer.world_size == 1:
+            return
+        mine = torch.tensor([step, step * step], dtype=torch.float64, device=trainer.strategy.root_device)
+        total, squares = module.reduce(mine).tolist()
+        if abs(squares * trainer.world_size - total * total) > 0.5:
+            raise UserError(
+                "the processes of the run do not see the same checkpoints",
+                where=str(self.folder),
+                given=f"this one has found step {step}" if step >= 0 else "this one has found none",
+                fix="output_dir=FOLDER on a disk that all machines share",
+            )
+
+    def _load(self, trainer: lightning.Trainer, module: Pretraining, state: dict[str, Any], parts: list[dict[str, Any]] | None) -> None:
+        """Weights and moments, whole or in parts, into a module that is whole or in parts."""
+        if parts is None and is_sharded(module.module):
+            parts = [{"tensors": parts_of_whole(module.module, trainer.optimizers[0], state["module"], state["optimizer"])}]
+        if parts is not None:
+            load_parts(module.module, trainer.optimizers[0], [part["tensors"] for part in parts])
+            return
+        trainer.strategy.load_model_state_dict({"state_dict": {f"module.{name}": value for name, value in state["module"].items()}})
+        trainer.strategy.load_optimizer_state_dict({"optimizer_states": [state["optimizer"]]})
 
     def on_train_start(self, trainer: lightning.Trainer, module: Pretraining) -> None:
         self._open.enter_context(self.stop_request)  # now, since Lightning has put its own handlers in place just before
@@ -266,10 +315,12 @@ class Checkpoints(lightning.Callback):
         stop, settings = module.should_stop, module.course.config.checkpoint
         if stop or module.step == module.total_steps or module.step % settings.interval(module.total_steps) == 0:
             self._save(trainer, module, settings.keep)
-        if settings.keeps_weights_at(module.step, module.total_steps) and trainer.is_global_zero:
+        if settings.keeps_weights_at(module.step, module.total_steps):
             self.recorder.throughput.lap(self.recorder.positions(module))
             with self.recorder.throughput.paused():
-                save_weights(module.module, self.folder.parent, module.step)
+                whole = module.whole()
+                if trainer.is_global_zero:
+                    save_weights(whole, self.folder.parent, module.step)
         if stop and module.step < module.total_steps:
             trainer.should_stop = True
 
@@ -288,20 +339,36 @@ class Checkpoints(lightning.Callback):
         throughput = self.recorder.throughput
         throughput.lap(self.recorder.positions(module))
         with throughput.paused():
-            weights = trainer.strategy.lightning_module_state_dict()
+            if trainer.is_global_zero:
+                sync(self.recorder.metrics_csv)  # the checkpoint knows how many rows there are
             state = {
-                "module": {name.removeprefix("module."): value for name, value in weights.items()},
-                "optimizer": trainer.strategy.optimizer_state(trainer.optimizers[0]),
                 "recorder": self.recorder.state(module),
                 "step": module.step,
                 "consumed": module.course.examples(module.total_steps, module.step),
                 "store": module.course.train.fingerprint,
                 "threads": torch.get_num_threads(),
+                "ranks": trainer.world_size,
                 "peak_memory_bytes": self.peak_memory_bytes,
+            }
+            if is_sharded(module.module):
+                part = {"run": state, "tensors": own_parts(module.module, trainer.optimizers[0])}
+                checkpoint.save_parts(
+                    self.folder, module.step, part, trainer.global_rank, keep, trainer.strategy.barrier, self._any(module)
+                )
+                return
+            weights = trainer.strategy.lightning_module_state_dict()
+            state |= {
+                "module": {name.removeprefix("module."): value for name, value in weights.items()},
+                "optimizer": trainer.strategy.optimizer_state(trainer.optimizers[0]),
             }
             if trainer.is_global_zero:
                 checkpoint.save(self.folder, module.step, state, keep)
             trainer.strategy.barrier()
+
+    @staticmethod
+    def _any(module: Pretraining) -> Callable[[bool], bool]:
+        """Whether something is so on some rank."""
+        return lambda mine: bool(module.reduce(torch.tensor(int(mine), device=module.device)).item())
 
 
 def _peak_resident_bytes() -> int:

@@ -58,8 +58,10 @@ def compile_module(module: ObjectiveModule) -> None:
 
 
 def clip_gradient(module: torch.nn.Module, limit: float | None) -> torch.Tensor:
-    """Norm of the whole gradient, which is scaled down to `limit` where it is longer (None: left alone)."""
+    """Norm of the whole gradient, of all ranks' parts; the gradient is scaled down to `limit` where it is longer (None: left alone)."""
     gradients = [p for p in module.parameters() if p.grad is not None]
     if limit is not None:
-        return torch.nn.utils.clip_grad_norm_(gradients, limit)
-    return torch.nn.utils.get_total_norm([p.grad for p in gradients])
+        norm = torch.nn.utils.clip_grad_norm_(gradients, limit)
+    else:
+        norm = torch.nn.utils.get_total_norm([p.grad for p in gradients])
+    return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
