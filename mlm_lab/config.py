@@ -99,12 +99,13 @@ def compose_values(overrides: Sequence[str] = (), config_dir: Path | str | None 
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
 
     try:
         config = _Composition(overrides, config_dir, loaded).config
         _refuse_secrets(OmegaConf.to_container(config, resolve=False))
         return OmegaConf.to_container(config, resolve=True)
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, YAMLError) as error:
         lines = [line.strip() for line in str(error.__cause__ or error).splitlines() if line.strip()]
         raise UserError("the config cannot be composed: " + "\n  ".join(lines[:6])) from error
 

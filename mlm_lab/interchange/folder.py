@@ -65,7 +65,7 @@ class HuggingFaceFolder:
     def format(self) -> Format:
         """Raises UserError where the kind of model is not one of ours."""
         kind, known = self.config.get("model_type"), {each.name: each for each in formats() if each.readable}
-        if kind not in known:
+        if not isinstance(kind, str) or kind not in known:
             raise UserError(
                 "models of this kind cannot be started from",
                 where=str(self.path / CONFIG),
