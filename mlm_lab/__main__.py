@@ -16,8 +16,8 @@ from typing import NoReturn
 from mlm_lab.errors import DISK_FULL, Interrupted, UserError
 from mlm_lab.ranks import is_main_process
 
-_DISK = {*DISK_FULL, errno.EROFS, errno.EACCES, errno.EPERM}
-"""What the operating system says about a disk that a user has to see to."""
+_DISK = {*DISK_FULL, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EIO}
+"""What the operating system says about a disk, or a place on it, that a user has to see to."""
 
 RANK_SECONDS = 3.0
 """For the first process of a run to say what went wrong, and to end the others."""

@@ -17,6 +17,8 @@ from tests.training.test_training import rows_of
 
 WORDS = ["validation.sequences=17", "checkpoint.every_steps=15"]
 """17 held-out rows: of the last batch there is one, so that some ranks have none."""
+COUNTED = ("accuracy", "auc", "precision", "recall", "replaced_share")
+"""A logit that differs in its last digit may turn one answer over."""
 RUNS = {
     "one": (1, []),
     "ddp 2": (2, []),
@@ -43,7 +45,11 @@ def check(one: Path, several: Path) -> None:
     single, many = rows_of(one), rows_of(several)
     assert len(single) == len(many) == 30
     for a, b in zip(single, many, strict=True):
-        assert b == pytest.approx(a, rel=1e-5, abs=1e-5)
+        assert b.keys() == a.keys()
+        assert {name: b[name] for name in a if not name.endswith(COUNTED)} == pytest.approx(
+            {name: value for name, value in a.items() if not name.endswith(COUNTED)}, rel=1e-5, abs=1e-5
+        )
+        assert all(abs(b[name] - a[name]) < 0.01 for name in a if name.endswith(COUNTED))
     assert rows_seen(several) == rows_seen(one)
     counted = [json.loads((folder / "held_out.json").read_text()) for folder in (one, several)]
     for recipe, metrics in counted[0].items():

@@ -28,11 +28,11 @@ def words(inputs: Path, objective: str = "mlm", steps: int = STEPS) -> list[str]
     """Of the command; files relative to the working directory, so that a run is the same run anywhere."""
     return [
         *(f"objective={objective}", "data=text", f"data.files={inputs}/text.txt", "cache_dir=cache", "output_dir=runs"),
-        *("tokenizer.vocab_size=300", "max_length=32", "batch_size=4", "model.hidden_size=32", "model.intermediate_size=64"),
+        *("tokenizer.vocab_size=400", "max_length=32", "batch_size=4", "model.hidden_size=32", "model.intermediate_size=64"),
         *("trainer=cpu", "trainer.precision=32-true", "model.hidden_dropout=0.1", f"budget.steps={steps}", "trainer.log_every_steps=1"),
         *("validation.sequences=8", "validation.every_steps=20", f"checkpoint.every_steps={max(1, steps // 6)}"),
         *("evaluation.tasks=[mood]", f"evaluation.files.mood={inputs}/mood.csv", "task.mood.steps=6", "evaluation.pooling=mean"),
-        *("evaluation.seeds=1", "evaluation.floor=1"),
+        *("evaluation.seeds=1", "evaluation.floor=true"),
     ]
 
 
