@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import resource
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,8 @@ import torch
 
 from mlm_lab import console
 from mlm_lab.data.build_once import sync
-from mlm_lab.errors import UserError
 from mlm_lab.run_folder import RunFolder
-from mlm_lab.training import checkpoint
+from mlm_lab.training import resumption
 from mlm_lab.training.ceiling import matmul_flops_per_second
 from mlm_lab.training.display import show_course
 from mlm_lab.training.finite import IN_A_ROW, diverged, write_keys
@@ -28,15 +27,12 @@ from mlm_lab.training.interrupt import StopRequest
 from mlm_lab.training.metrics import LOSS_PREFIX, MetricsFile, averages
 from mlm_lab.training.module import Pretraining
 from mlm_lab.training.plateau import PlateauWatch
-from mlm_lab.training.sharding import is_sharded, load_parts, own_parts, parts_of_whole
 from mlm_lab.training.throughput import WARMUP_STEPS, Throughput
 from mlm_lab.training.validation import HeldOut, evaluate
 from mlm_lab.training.weights import save_weights
 
 PREDICTION_SECONDS = 1.0
 """Time spent on measuring a step for the predicted time."""
-STATE = {"recorder", "step", "consumed", "store", "threads", "ranks", "peak_memory_bytes"}
-"""What a checkpoint says of a run besides weights and moments."""
 TOTALS = ("positions", "supervised_positions", "corpus_tokens", "dropped_slots")
 """What is counted over the whole run."""
 
@@ -247,65 +243,11 @@ class Checkpoints(lightning.Callback):
         self._open = ExitStack()
 
     def on_fit_start(self, trainer: lightning.Trainer, module: Pretraining) -> None:
-        found = checkpoint.load_last(self.folder)
-        parts = found if isinstance(found, list) else None
-        state = parts[0]["run"] if parts else found
-        self._refuse_another_view(trainer, module, -1 if state is None else state["step"])
+        state = resumption.restore(self.folder, trainer, module)
         if state is None:
             return
-        if missing := STATE - state.keys():
-            raise UserError(
-                "the checkpoint is of another version of the program",
-                where=str(self.folder),
-                given=f"without {', '.join(sorted(missing))}",
-                fix=f"finish the run with that version, or delete {self.folder.parent} to start again",
-            )
-        if state["store"] != module.course.train.fingerprint:
-            raise UserError(
-                "the checkpoint was trained on another token store",
-                where=str(self.folder),
-                given=f"store {module.course.train.fingerprint}",
-                allowed=f"store {state['store']}",
-                fix=f"restore the text that the run began with, or delete {self.folder.parent} to start again",
-            )
-        if state["threads"] != torch.get_num_threads() and trainer.strategy.root_device.type == "cpu":
-            console.say(f"using {state['threads']} threads as before the interruption, so that the sums are the same")
-            torch.set_num_threads(state["threads"])
-        self._load(trainer, module, state, parts)
-        module.step, self._earlier_peak = state["step"], state["peak_memory_bytes"]
+        self._earlier_peak = state["peak_memory_bytes"]
         self.recorder.restore(state["recorder"], trainer, module)
-        console.say(f"continuing at step {state['step']:,} of {module.total_steps:,} ({state['consumed']:,} examples seen)")
-        if state["ranks"] != trainer.world_size:
-            sizes = dict.fromkeys(f"{phase.batch_size:,}" for phase in module.course.phases)
-            console.say(
-                f"{trainer.world_size} processes instead of {state['ranks']}: batch_size stays {' and '.join(sizes)}, shared out anew; no "
-                "example is lost or seen twice (sums and dropout are drawn up otherwise, so the bits differ)"
-            )
-
-    def _refuse_another_view(self, trainer: lightning.Trainer, module: Pretraining, step: int) -> None:
-        """Raises UserError where the ranks have not found the same checkpoint: machines without a shared disk would go on from two
-        places."""
-        if trainer.world_size == 1:
-            return
-        mine = torch.tensor([step, step * step], dtype=torch.float64, device=trainer.strategy.root_device)
-        total, squares = module.reduce(mine).tolist()
-        if abs(squares * trainer.world_size - total * total) > 0.5:
-            raise UserError(
-                "the processes of the run do not see the same checkpoints",
-                where=str(self.folder),
-                given=f"this one has found step {step}" if step >= 0 else "this one has found none",
-                fix="output_dir=FOLDER on a disk that all machines share",
-            )
-
-    def _load(self, trainer: lightning.Trainer, module: Pretraining, state: dict[str, Any], parts: list[dict[str, Any]] | None) -> None:
-        """Weights and moments, whole or in parts, into a module that is whole or in parts."""
-        if parts is None and is_sharded(module.module):
-            parts = [{"tensors": parts_of_whole(module.module, trainer.optimizers[0], state["module"], state["optimizer"])}]
-        if parts is not None:
-            load_parts(module.module, trainer.optimizers[0], [part["tensors"] for part in parts])
-            return
-        trainer.strategy.load_model_state_dict({"state_dict": {f"module.{name}": value for name, value in state["module"].items()}})
-        trainer.strategy.load_optimizer_state_dict({"optimizer_states": [state["optimizer"]]})
 
     def on_train_start(self, trainer: lightning.Trainer, module: Pretraining) -> None:
         self._open.enter_context(self.stop_request)  # now, since Lightning has put its own handlers in place just before
@@ -341,34 +283,8 @@ class Checkpoints(lightning.Callback):
         with throughput.paused():
             if trainer.is_global_zero:
                 sync(self.recorder.metrics_csv)  # the checkpoint knows how many rows there are
-            state = {
-                "recorder": self.recorder.state(module),
-                "step": module.step,
-                "consumed": module.course.examples(module.total_steps, module.step),
-                "store": module.course.train.fingerprint,
-                "threads": torch.get_num_threads(),
-                "ranks": trainer.world_size,
-                "peak_memory_bytes": self.peak_memory_bytes,
-            }
-            if is_sharded(module.module):
-                part = {"run": state, "tensors": own_parts(module.module, trainer.optimizers[0])}
-                checkpoint.save_parts(
-                    self.folder, module.step, part, trainer.global_rank, keep, trainer.strategy.barrier, self._any(module)
-                )
-                return
-            weights = trainer.strategy.lightning_module_state_dict()
-            state |= {
-                "module": {name.removeprefix("module."): value for name, value in weights.items()},
-                "optimizer": trainer.strategy.optimizer_state(trainer.optimizers[0]),
-            }
-            if trainer.is_global_zero:
-                checkpoint.save(self.folder, module.step, state, keep)
-            trainer.strategy.barrier()
-
-    @staticmethod
-    def _any(module: Pretraining) -> Callable[[bool], bool]:
-        """Whether something is so on some rank."""
-        return lambda mine: bool(module.reduce(torch.tensor(int(mine), device=module.device)).item())
+            about = {"recorder": self.recorder.state(module), "peak_memory_bytes": self.peak_memory_bytes}
+            resumption.save(self.folder, trainer, module, about, keep)
 
 
 def _peak_resident_bytes() -> int:

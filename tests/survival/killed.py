@@ -84,7 +84,7 @@ def _go(
     file = os.open(place / said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(file, 1)
     os.dup2(file, 2)
-    sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
+    sys.stdout, sys.stderr = open(1, "w", buffering=1, closefd=False), open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
     os.chdir(place)
     os.environ.update(environment)
     moments = os.open(f"{said}.moments", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

@@ -57,7 +57,7 @@ def run_folder(place: Path) -> Path:
 
 def test_a_disk_that_fills_up_is_told_and_harms_nothing_that_was_there(inputs, whole, tmp_path):
     shutil.copytree(whole / "cache", tmp_path / "cache")
-    with small_disk(tmp_path / "runs", "1200k"):
+    with small_disk(tmp_path / "runs", "900k"):
         full = command(tmp_path, words(inputs))
         assert full.code == 2 and "Traceback" not in full.said, full.said
         assert "disk is full" in full.said or "No space left" in full.said
