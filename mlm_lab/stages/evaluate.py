@@ -93,11 +93,11 @@ def run(config: RunConfig, folder: RunFolder) -> None:
     keep_large_blocks()
     source = source_of(config)
     weights = folder.path if source is config else Path(config.pretrained).expanduser()
+    steps = steps_asked(config, weights)
     data = {name: load_examples(config, name) for name in config.tasks}
     bench = Bench(config, source, weights, data)
     plans = Plans(config, folder.path, config_hash(config), source.model.hidden_size, data, Origins(bench, folder))
     report_overlap(config, folder, RunFolder(weights), plans.fingerprints, data)
-    steps = steps_asked(config, weights)
     measured = run_plans(plans.all(steps), plans.before, bench)
     results = record(config, folder, measured, data)
     for step in steps:
