@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlm_lab.ranks import is_main_process
@@ -14,6 +15,7 @@ from mlm_lab.ranks import is_main_process
 if TYPE_CHECKING:
     from mlm_lab.run_folder import RunFolder
 
+OF_A_CELL = ("n", "mean", "std", "median")
 TOTALS = ("steps", "tokens", "positions", "supervised_positions", "seconds", "tokens_per_second", "peak_memory_bytes")
 
 
@@ -68,7 +70,7 @@ class WandbLogger:
     @contextmanager
     def recording(self, folder: RunFolder, config: dict[str, Any]) -> Iterator[None]:
         """The run, from its first stage to its last. After it the summary of W&B's run holds whatever a sweep's metric may be, evaluations
-        too, and the run is closed, so that another one of this process is not taken for it.
+        too, its tables what the screen showed last, and the run is closed, so that another one of this process is not taken for it.
 
         A start that trains nothing opens a run where the summary has got something new, and always under an agent, whose point it is.
         """
@@ -85,6 +87,17 @@ class WandbLogger:
             _ = self.build(folder, config)[0].experiment
         if (run := _open_run()) is not None:
             run.summary.update(values)
+            run.log({name: _table(*table) for name, table in tables(folder.read_summary()).items()})
+        _close(0)
+
+    def log_artifact(self, folder: RunFolder, config: dict[str, Any], model: Path) -> None:
+        """Log an exported model's folder as an artifact of the run, named by the run folder. Offline it waits for `wandb sync`."""
+        import wandb
+
+        run = self.build(folder, config)[0].experiment
+        artifact = wandb.Artifact(f"{folder.run_id}-export", type="model")
+        artifact.add_dir(str(model))
+        run.log_artifact(artifact)
         _close(0)
 
 
@@ -110,6 +123,30 @@ def headline(summary: Mapping[str, Any]) -> dict[str, float]:
         "parameters": parameters.get("total"),
     }
     return {name: value for name, value in values.items() if value is not None}
+
+
+def tables(summary: Mapping[str, Any]) -> dict[str, tuple[list[str], list[list[Any]]]]:
+    """Name -> columns and rows of what a run's summary.json has that is no number: held-out losses side by side, the tasks with their
+    spread and their floor, and what the model filled in for a mask. Without those that are empty."""
+    held_out = [[name, value] for name, value in (summary.get("metrics") or {}).items() if isinstance(value, int | float)]
+    tasks = [
+        [task, metric, *(cell.get(name) for name in OF_A_CELL), (cell.get("floor") or {}).get("mean")]
+        for task, metrics in (summary.get("evaluation") or {}).items()
+        for metric, cell in metrics.items()
+    ]
+    samples = [[sample["text"], sample["gold"], " | ".join(sample["answers"])] for sample in summary.get("fill_mask") or []]
+    found = {
+        "held_out": (["metric", "value"], held_out),
+        "downstream": (["task", "metric", *OF_A_CELL, "random start"], tasks),
+        "fill_mask": (["input", "gold", "top answers"], samples),
+    }
+    return {name: table for name, table in found.items() if table[1]}
+
+
+def _table(columns: list[str], rows: list[list[Any]]) -> Any:
+    import wandb
+
+    return wandb.Table(columns=columns, data=rows, allow_mixed_types=True)
 
 
 def _open_run() -> Any:
