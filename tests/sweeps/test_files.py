@@ -30,7 +30,10 @@ QUESTIONS = (
     "replace_mix",
     "span_length",
     "static_dynamic",
+    "wwm_zh",
 )
+NEEDS_DATA = {"wwm_zh"}
+"""Read ../shared/data, whose content their runs are named by."""
 GRIDS = tuple(name for name in QUESTIONS if name != "peak_lr")
 LEFT_OUT = {"seed", "seeds", "study", "tags"}
 """What arms may differ in besides the factor."""
@@ -88,7 +91,10 @@ def test_wandbs_client_takes_the_file_as_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_every_point_composes_to_a_run_of_its_own(name: str) -> None:
+def test_every_point_composes_to_a_run_of_its_own(name: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name in NEEDS_DATA:
+        request.getfixturevalue("shared_data")
+        monkeypatch.chdir(SWEEPS.parent)
     points = points_of(name)
     assert len({config_hash(config) for _, config in points}) == len(points)
 
