@@ -38,8 +38,9 @@ def test_the_readme_shows_both_files_whole() -> None:
 def test_its_batches_are_pure_and_hold_what_they_say() -> None:
     objective, store = config_of().objective, many_documents(80)
     plan = objective.plan(store, 63, Draws(0, "train"))
-    batch = objective.make_batch(store, plan, keys_of([0, 5, 2], [0, 0, 3]))
-    for row, (index, epoch) in enumerate([(0, 0), (5, 0), (2, 3)]):
+    index, epochs = list(range(10)), [0, 3] * 5
+    batch = objective.make_batch(store, plan, keys_of(index, epochs))
+    for row, (index, epoch) in enumerate(zip(index, epochs, strict=True)):
         alone = objective.make_batch(store, plan, keys_of([index], epoch))
         assert all((alone[name][0] == batch[name][row]).all() for name in batch)
     rows, slots = np.nonzero(batch["labels"] != IGNORE_INDEX)
