@@ -152,8 +152,10 @@ def test_a_run_of_a_disentangled_encoder_goes_on_and_is_read_again(
     assert summary["status"] == "finished" and summary["flops"]["total"] > 0
     said = capsys.readouterr().out
     assert "starts from" in said and "made anew: head" in said and "1 new tokens" in said
+    assert "before the first step" in said
     (tmp_path / "hf" / "config.json").unlink()
     (folder,) = (tmp_path / "runs").iterdir()
+    assert (folder / "metrics.csv").read_text().splitlines()[1].startswith("0,"), "what it was worth before it learnt"
     again = load_module(folder, load_config(folder), load(folder).vocabulary)
     assert again.encoder.num_layers == 3
 
