@@ -36,9 +36,12 @@ QUESTIONS = (
     "replace_mix_text",
     "span_length",
     "static_dynamic",
+    "wwm_zh",
 )
 OWN_TEXT = {"mask_ratio_text", "mask_ratio_time", "objective_time", "replace_mix_text"}
 """Those on text of one's own, with public evaluation sets: what their header puts behind the file."""
+NEEDS_DATA = {"wwm_zh"}
+"""Read ../shared/data, whose content their runs are named by."""
 GRIDS = tuple(name for name in QUESTIONS if name != "peak_lr")
 LEFT_OUT = {"seed", "seeds", "study", "tags"}
 """What arms may differ in besides the factor."""
@@ -107,7 +110,10 @@ def test_wandbs_client_takes_the_file_as_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_every_point_composes_to_a_run_of_its_own(name: str) -> None:
+def test_every_point_composes_to_a_run_of_its_own(name: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name in NEEDS_DATA:
+        request.getfixturevalue("shared_data")
+        monkeypatch.chdir(SWEEPS.parent)
     points = points_of(name)
     assert len({config_hash(config) for _, config in points}) == len(points)
 
