@@ -292,7 +292,7 @@ class _Composition:
             files |= {key.split(".")[2]} if key.startswith("evaluation.files.") else set()
         known = [name for name in self._options.of("task") if name != "own"] if "task" in self._options.groups else []
         tasks = {}
-        for name in map(str, names if isinstance(names, list) else [names] if names is not None else []):
+        for name in map(str, names if isinstance(names, Sequence) and not isinstance(names, str) else [] if names is None else [names]):
             if name in known or (name in files and name.isidentifier()):
                 tasks[name] = name if name in known else "own"
             else:
