@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from mlm_lab.errors import UserError
+from mlm_lab.evaluation.glue_averages import AVERAGES
 from mlm_lab.report.analysis import analyse
 from mlm_lab.report.declaration import Declaration
 from mlm_lab.report.gather import gather
@@ -48,6 +49,13 @@ def test_the_spread_of_an_average_is_that_of_nothing_else() -> None:
     averages = [fact for fact in every if fact["noise"] == "glue"]
     assert len(averages) == 6 and all("average" in fact["label"] and (fact["ours"] or "glue/").startswith("glue/") for fact in averages)
     assert {fact["label"] for fact in every if fact["noise"] == "squad_em"} == {"SQuAD EM"}
+
+
+def test_an_average_of_ours_is_named_beside_the_published_one() -> None:
+    every = [fact for study in facts()["studies"].values() for fact in study["metrics"].values()]
+    ours = [fact for fact in every if (fact["ours"] or "").startswith("glue/")]
+    assert {fact["label"] for fact in ours} == {f"GLUE average ({name})" for name in AVERAGES}
+    assert all(fact["label"] == f"GLUE average ({fact['ours'].partition('/')[2]})" for fact in ours)
 
 
 def test_every_table_that_a_shipped_sweep_names_is_there() -> None:
@@ -142,7 +150,7 @@ def test_an_average_within_the_noise_is_not(tmp_path: Path) -> None:
     lengths = {3: 0.60, 2: 0.61, 10: 0.55}  # published: 83.49, 83.54, 82.85
     study = averages_of(tmp_path, "t5_t7_span_length", "objective.mean_span_length", lengths, "official")
     assert study.rows[1].arm == "mean_span_length=2" and len(study.contrasts) == 2 + 4  # SQuAD and SuperGLUE, not measured here
-    found = {contrast.row: contrast for contrast in study.contrasts if contrast.metric == "GLUE average"}
+    found = {contrast.row: contrast for contrast in study.contrasts if contrast.metric == "GLUE average (official)"}
     assert "within the noise of two runs (0.65 points)" in found["mean length 10"].reason
     assert pytest.approx(0.651, abs=1e-3) == TIMES_NOISE * 0.235
 
@@ -150,7 +158,7 @@ def test_an_average_within_the_noise_is_not(tmp_path: Path) -> None:
 def test_the_table_of_what_is_compared_says_the_direction(tmp_path: Path) -> None:
     study = objectives_of(tmp_path)
     (row,) = contrasts(study).rows
-    assert row[1:3] == ["GLUE average", "+2.80"] and row[4] == "better" and row[5] == "the same"
+    assert row[1:3] == ["GLUE average (eight_tasks)", "+2.80"] and row[4] == "better" and row[5] == "the same"
     assert reasons([study]) == []
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from mlm_lab.evaluation.glue_averages import AVERAGES, average_all
 from mlm_lab.report import results
 from mlm_lab.report.__main__ import main
 from mlm_lab.report.rows import number
@@ -291,6 +292,37 @@ def test_each_arm_at_its_own_rate(tuned: Path) -> None:
     shutil.rmtree(Path("runs"))  # the rows know their tables, and tune.json lies beside them
     assert json.loads((tuned / "tune.json").read_text())["key"] == "optim.peak_lr"
     assert main(["ratios", "--verify"]) == 0
+
+
+def test_the_averages_over_glue_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the evaluation leaves them: each average of the same scores, under its name. One is primary, one was named, one was not."""
+    text = synthetic.SWEEP.replace("probe/mlm_15_loss", "glue/nine_columns").replace("goal: minimize", "goal: maximize")
+    text = text.replace("pydocs_entities/f1, val/loss", "glue/eight_tasks").replace("[0.15, 0.4, 0.8]", "[0.15, 0.4]")
+    synthetic.write_sweep(tmp_path, text.replace("wettig_mask_rate_sweep_large", "electra_t5_efficiency"))
+    names = list(dict.fromkeys(name for columns in AVERAGES.values() for column in columns for name in column))
+    for ratio in (0.15, 0.4):
+        for seed in (10, 11, 12):
+            tasks: dict[str, dict] = {}
+            for place, name in enumerate(names):  # each score another, so that no two averages are one number
+                task, _, metric = name.partition("/")
+                score = 0.5 + 0.02 * place + ratio / 2 + 0.0005 * ((seed * round(100 * ratio)) % 3)
+                tasks.setdefault(task, {})[metric] = synthetic.entry([score])
+            averages, lacking = average_all(tasks)
+            assert not lacking
+            config = {"objective.mask_ratio": ratio}
+            synthetic.write_run(tmp_path / "runs", seed=seed, config=config, evaluation={**tasks, "glue": averages})
+    monkeypatch.chdir(tmp_path)
+    assert main(["ratios"]) == 0
+    report = (tmp_path / "experiments/ratios/report.md").read_text(encoding="utf-8")
+    assert "by `glue/nine_columns`: **better**" in report and "### `glue/nine_columns` (primary)" in report
+    expected = {name: value["mean"] for name, value in averages.items()}  # of the last run
+    assert len({f"{value:.4f}" for value in expected.values()}) == len(AVERAGES)
+    for name in ("nine_columns", "eight_tasks"):
+        section = report[report.index(f"### `glue/{name}`") :]
+        assert float(re.search(r"\*\*mask_ratio=0.4\*\* \| 3 \| (\S+)", section)[1]) == pytest.approx(expected[name], abs=0.002)
+    official = re.search(r"\| `glue/official` \| \S+ ± \S+ \(3\) \| (\S+) ±", report)  # not named before the runs: described
+    assert float(official[1]) == pytest.approx(expected["official"], abs=0.002)
+    assert "GLUE averages are named: nine_columns (BERT's" in report and "| GLUE average (eight_tasks) |" in report
 
 
 if __name__ == "__main__":
