@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 import shutil
+import subprocess
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from functools import cache
@@ -264,6 +265,19 @@ def test_the_tables_are_whole_in_latex(rough: Path) -> None:
         assert rows and all(len(re.findall(r"(?<!\\)&", row)) == len(head) - 1 for row in rows)
     labels = re.findall(r"\\label\{([^}]+)\}", text)
     assert len(labels) == len(set(labels))
+
+
+@pytest.mark.parametrize("kind", ["rough", "tuned"])
+def test_the_tables_compile(made: Callable[[str], Path], kind: str, tmp_path: Path) -> None:
+    """In a document that has what the head of tables.tex names, and nothing else."""
+    if shutil.which("pdflatex") is None:
+        pytest.skip("needs pdflatex with booktabs, which is not on this machine")
+    shutil.copy(made(kind) / "experiments" / "ratios" / "tables.tex", tmp_path)
+    packages = r"\documentclass{article}\usepackage{booktabs}\usepackage{graphicx}"
+    (tmp_path / "paper.tex").write_text(packages + r"\begin{document}\input{tables}\end{document}", encoding="utf-8")
+    words = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0 and "Overfull" not in done.stdout, done.stdout[-2000:]
 
 
 def test_a_point_that_failed_without_a_folder_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
