@@ -53,7 +53,7 @@ def _dispatch(words: list[str]) -> int:
     study = write_report(names[0], places, given)
     finished = sum(map(len, study.common.by_arm.values()))
     for damage in study.damaged:
-        warn(f"left out: {damage.folder}: {damage.reason}")
+        warn(damage.told)
     say(f"{len(study.rows)} runs, {finished} of them in the table: {places.folder / 'report.html'}")
     return 0
 

@@ -84,6 +84,17 @@ def test_the_report_of_a_rough_study_is_the_golden_one(rough: Path) -> None:
     assert (rough / "report.md").read_text(encoding="utf-8") == GOLDEN.read_text(encoding="utf-8")
 
 
+def test_the_top_says_that_nothing_was_learnt(rough: Path) -> None:
+    told = "1 of 7 runs never left the unigram plateau"
+    for file, mark in (("report.md", "## Results"), ("report.html", "<h2>Results</h2>")):
+        top = (rough / file).read_text(encoding="utf-8").partition(mark)[0]
+        assert told in top and "mask_ratio=0.8" in top.partition(told)[2].splitlines()[0]
+
+
+def test_where_every_run_left_the_plateau_the_top_is_silent(whole: Path) -> None:
+    assert "plateau" not in (whole / "report.md").read_text(encoding="utf-8").partition("## Results")[0]
+
+
 def test_the_answer_comes_first(whole: Path) -> None:
     lines = (whole / "report.md").read_text(encoding="utf-8").splitlines()
     assert lines[0] == "# Which masking ratio serves an encoder best, at equal corpus tokens?"
@@ -234,6 +245,35 @@ def test_a_study_without_a_sweep_file(tmp_path: Path, monkeypatch: pytest.Monkey
     assert main(["ratios", "--verify", *words]) == 0
     assert main(["ratios", "factor=objective.mask_ration"]) == 2
     assert main(["ratios", *words[:2], "baseline=0.3"]) == 2
+
+
+def test_a_folder_damaged_after_a_report_leaves_its_row(whole: Path, capsys: pytest.CaptureFixture) -> None:
+    before = results.read(whole / "results.csv")
+    (damaged,) = [folder for folder in Path("runs").iterdir() if before[0]["config_hash"].startswith(folder.name)]
+    (damaged / "summary.json").write_text("{", encoding="utf-8")
+    assert main(["ratios"]) == 0
+    text = (whole / "report.md").read_text(encoding="utf-8")
+    told = f"`{damaged.name}`: its folder cannot be read; its row is that of results.csv: summary.json cannot be read"
+    assert f"- Damaged: {told}" in text and "All 9 runs of the grid are finished." in text
+    assert capsys.readouterr().err.count(told) == 1 and results.read(whole / "results.csv") == before
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("file", ["summary.json", "config.yaml"])
+def test_a_run_damaged_before_the_first_report_was_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, recorded: bool) -> None:
+    """It is told apart from one that never started wherever something says which run it is."""
+    folders = synthetic.write_study(tmp_path)
+    if recorded:
+        synthetic.write_records(tmp_path, folders)
+    (folders[4] / file).write_text("{", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert main(["ratios"]) == 0
+    text = (tmp_path / "experiments/ratios/report.md").read_text(encoding="utf-8")
+    assert f"- Damaged: `{folders[4].name}`: its folder cannot be read, so it has no number: {file} cannot be read" in text
+    state = "damaged" if recorded or file == "summary.json" else "not run"
+    assert f"| mask_ratio=0.4 | finished | {state} | finished |" in text and "8 of 9 runs are finished" in text
+    assert (f"| mask_ratio=0.4 | 11 | `{folders[4].name}` | damaged | {file} cannot be read" in text) is (state == "damaged")
+    assert len(results.read(tmp_path / "experiments/ratios/results.csv")) == 8
 
 
 def test_the_page_is_one_file_that_needs_nothing_else(rough: Path) -> None:
