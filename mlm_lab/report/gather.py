@@ -77,6 +77,18 @@ def gather(output_dir: Path, study: str) -> Gathered:
     return found
 
 
+def studies(output_dir: Path) -> set[str]:
+    """The names of all studies that have a run folder under output_dir, as far as their summaries can be read."""
+    names: set[str] = set()
+    for file in output_dir.glob("*/summary.json"):
+        try:
+            summary = json.loads(file.read_text(encoding="utf-8"))
+            names |= {name for name in summary.get("studies") or [summary.get("study")] if isinstance(name, str)}
+        except (OSError, ValueError, AttributeError, TypeError):
+            continue
+    return names
+
+
 def _add(found: Gathered, folder: Path, row: Row) -> None:
     name = row["config_hash"]
     if name in found.folders:

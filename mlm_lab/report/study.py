@@ -5,11 +5,14 @@ Nothing is written here, so that the report and its verification stand on the sa
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NoReturn
 
-from mlm_lab.errors import UserError
+from mlm_lab.errors import LISTED, UserError
+from mlm_lab.keys import suggest
 from mlm_lab.report import comparable, examples, gather, placing, records, results
 from mlm_lab.report.analysis import Table, analyse
 from mlm_lab.report.declaration import Declaration, of_sweep, of_words
@@ -23,6 +26,10 @@ RUN_ID = 12
 """Letters of a run's hash that name its folder."""
 
 
+DEFAULTS = {"output_dir": "runs", "experiments": "experiments", "sweep": "sweeps/{name}.yaml"}
+"""Where a study's files are unless the command line says otherwise."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Places:
     """Where a study's files are."""
@@ -33,6 +40,17 @@ class Places:
     """experiments/NAME."""
     sweep: Path
     """The sweep file, which need not exist."""
+
+    def command(self, name: str, words: Mapping[str, str]) -> str:
+        """The command that makes the report from these places and the declaration's words."""
+        given = {"output_dir": self.output_dir, "experiments": self.folder.parent, "sweep": self.sweep}
+        settings = {key: path for key, path in given.items() if path != Path(DEFAULTS[key].format(name=name))}
+        return shlex.join(["python", "-m", "mlm_lab.report", name, *(f"{key}={value}" for key, value in {**settings, **words}.items())])
+
+    def studies(self) -> list[str]:
+        """The studies that the run folders and the reports at hand are of."""
+        reports = {file.parent.name for file in self.folder.parent.glob(f"*/{results.RESULTS}")}
+        return sorted(gather.studies(self.output_dir) | reports)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,11 +123,7 @@ def read_study(name: str, places: Places, words: Mapping[str, str], known: Known
 
         sweep = read(places.sweep)
     if not rows:
-        raise UserError(
-            f"no run of the study {name} is known",
-            where=f"{places.output_dir} and {places.folder / results.RESULTS}",
-            fix=f"python -m mlm_lab.sweep {places.sweep} --run, or output_dir=FOLDER for run folders elsewhere",
-        )
+        _refuse_nothing(name, places)
     tune = records.read_tune(places.output_dir / "sweeps" / name, places.folder)
     declaration = of_sweep(name, sweep, recorded, rows, tune) if sweep else of_words(name, words, rows)
     signatures = placing.Signatures(declaration, sweep)
@@ -131,6 +145,18 @@ def read_study(name: str, places: Places, words: Mapping[str, str], known: Known
         warnings=[*comparable.warnings([row for row in rows if _counts(row)]), *known.conflicts],
         damaged=damaged,
         unread=unread,
+    )
+
+
+def _refuse_nothing(name: str, places: Places) -> NoReturn:
+    others = places.studies()
+    shown = ", ".join(others[:LISTED]) + (f", ... ({len(others)} in all)" if len(others) > LISTED else "")
+    elsewhere = "output_dir=FOLDER for run folders elsewhere, experiments=FOLDER for reports elsewhere"
+    raise UserError(
+        f"no run of the study {name} is known{suggest(name, others)}",
+        where=f"{places.output_dir} and {places.folder / results.RESULTS}",
+        allowed=shown or None,
+        fix=f"python -m mlm_lab.sweep {places.sweep} --run, or {elsewhere}" if places.sweep.exists() else elsewhere,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import xml.etree.ElementTree as ElementTree
@@ -231,6 +232,38 @@ def test_mistakes_on_the_command_line(
     monkeypatch.chdir(tmp_path)
     assert main(words) == 2
     assert told in capsys.readouterr().err
+
+
+def test_a_study_that_is_not_there_is_answered_with_those_that_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """Those of the run folders and those that only a report is left of; no sweep file is advised that does not exist."""
+    synthetic.write_run(tmp_path / "runs", seed=10)
+    synthetic.write_run(tmp_path / "runs", seed=11, study="lengths", studies=["lengths", "depths"])
+    (tmp_path / "runs" / "0123456789ab").mkdir()
+    (tmp_path / "runs" / "0123456789ab" / "summary.json").write_text("[]", encoding="utf-8")
+    (tmp_path / "experiments" / "units").mkdir(parents=True)
+    (tmp_path / "experiments" / "units" / "results.csv").write_text("config_hash\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert main(["raitos"]) == 2
+    told = capsys.readouterr().err
+    assert "raitos is known; did you mean ratios?" in told and "allowed: depths, lengths, ratios, units\n" in told
+    assert "mlm_lab.sweep" not in told and "output_dir=FOLDER" in told
+    synthetic.write_sweep(tmp_path, study="raitos")
+    assert main(["raitos"]) == 2
+    assert "python -m mlm_lab.sweep sweeps/raitos.yaml --run" in capsys.readouterr().err
+    assert main(["raitos", "--verify"]) == 2
+    assert "there is no report yet; did you mean ratios?" in capsys.readouterr().err
+
+
+def test_the_command_that_makes_a_report_first_has_every_setting(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    synthetic.write_study(tmp_path)
+    sweep = synthetic.write_sweep(tmp_path, study="other")
+    words = [f"output_dir={tmp_path / 'runs'}", f"experiments={tmp_path / 'kept here'}", f"sweep={sweep}", "margin=0.1"]
+    assert main(["ratios", "--verify", *words]) == 2
+    command = shlex.split(capsys.readouterr().err.partition("fix:")[2])
+    assert command == ["python", "-m", "mlm_lab.report", "ratios", *words]
+    assert main(command[3:]) == 0 == main([*command[3:], "--verify"])
 
 
 def test_a_study_without_a_sweep_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
