@@ -129,8 +129,8 @@ def _stuck(study: Study) -> Iterator[Block]:
     if not all(every):
         arms = ", ".join(f"`{arm}` ({of_arm.count(False)} of {len(of_arm)})" for arm, of_arm in left.items() if not all(of_arm))
         yield Paragraph(
-            f"**{every.count(False)} of {len(every)} runs never left the unigram plateau**: they learnt how frequent each token is and "
-            f"nothing else. Arms: {arms}."
+            f"**{every.count(False)} of {len(every)} runs never left the unigram plateau**, and learnt how frequent each token is and "
+            f"nothing else: {arms}."
         )
 
 

@@ -133,6 +133,11 @@ def test_a_row_of_latex_may_begin_with_a_bracket() -> None:
     assert "\n{}[0.8, 0.1, 0.1] & 2" in text and "\n{}* & 3" in text and r"a\textbar{}b & 1" in text
 
 
+def test_a_column_of_dashes_stands_where_its_numbers_would() -> None:
+    table = Table("t", "T", ["arm", "p", "verdict", "error"], [["a", "-", "baseline", ""], ["b", "-", "-", ""]])
+    assert [table.at_right(column) for column in range(4)] == [False, True, False, False]
+
+
 def test_how_numbers_are_written() -> None:
     assert score(0.12345) == "0.1235" and score(-1234.5, sign=True) == "-1234.50" and score(None) == "-" == score(float("nan"))
     assert interval(-1.0, 2.0, sign=True) == "-1.0000 to +2.0000" and interval(None, 1.0) == "-"
