@@ -38,6 +38,10 @@ class Unit(Protocol):
 
     def select(self, text: MaskableText, budgets: np.ndarray, recipe: MaskingRecipe) -> np.ndarray: ...
 
+    def longest(self, recipe: MaskingRecipe) -> int:
+        """Words that it takes together, at most, by the recipe."""
+        ...
+
 
 class Masked(NamedTuple):
     """A masked batch."""

@@ -19,7 +19,7 @@ from mlm_lab.report.rows import CONFIG, Row, spelt_alike
 if TYPE_CHECKING:
     from mlm_lab.sweep.sweep_file import SweepFile, Tune
 
-_LOWER = ("loss", "perplexity", "plateau_left_step", "seconds")
+LOWER = ("loss", "perplexity", "plateau_left_step", "seconds")
 """Ends of the names of metrics of which less is better."""
 
 
@@ -65,7 +65,7 @@ class Declaration:
 
     def is_better_higher(self, metric: str) -> bool:
         """Whether more of a metric is better."""
-        return self.higher_is_better if metric == self.metric else not metric.endswith(_LOWER)
+        return self.higher_is_better if metric == self.metric else not metric.endswith(LOWER)
 
 
 def of_sweep(name: str, sweep: SweepFile, records: Sequence[Record], rows: Sequence[Row], tune: Mapping | None = None) -> Declaration:
@@ -90,7 +90,7 @@ def of_sweep(name: str, sweep: SweepFile, records: Sequence[Record], rows: Seque
         baseline=None if sweep.is_searched and not primary else baseline,
         contrast=_find(primary.contrast, arms) if primary else None,
         metric=metric,
-        higher_is_better=sweep.goal == "maximize" if metric == sweep.metric else not metric.endswith(_LOWER),
+        higher_is_better=sweep.goal == "maximize" if metric == sweep.metric else not metric.endswith(LOWER),
         metrics=study.metrics,
         margin=study.margin,
         ordered=study.ordered,
@@ -130,7 +130,7 @@ def of_words(name: str, words: Mapping[str, str], rows: Sequence[Row]) -> Declar
         baseline=chosen.get("baseline") or next(iter(arms), None),
         contrast=chosen.get("contrast"),
         metric=metric,
-        higher_is_better=metric is not None and not metric.endswith(_LOWER),
+        higher_is_better=metric is not None and not metric.endswith(LOWER),
         metrics=(),
         margin=_margin(words.get("margin")),
         ordered=False,

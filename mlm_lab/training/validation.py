@@ -152,14 +152,18 @@ def fill_up(batch: Batch, rows: int) -> Batch:
 
 
 def _named(probe: str, values: Mapping[str, float], trains_masks: bool) -> dict[str, float]:
-    """val/loss, val/mlm_accuracy, ...; of a probe, whose name begins with what it measures, its own loss and accuracy and not those of
-    other losses: probe/mlm_15_loss, probe/mlm_15_accuracy, and those of its masked, random and kept targets: probe/mlm_15_masked_loss."""
+    """val/loss, val/mlm_accuracy, ...; of a probe, whose name begins with what it measures, its own loss, perplexity and accuracy and not
+    those of other losses: probe/mlm_15_loss, probe/mlm_15_perplexity, probe/mlm_15_accuracy, and those of its masked, random and kept
+    targets: probe/mlm_15_masked_loss."""
     if not probe:
         return {f"val/{name}": value for name, value in values.items()}
+    from mlm_lab.training.metrics import perplexity
+
     family = probe.split("_")[0]
     own = {"loss": values.get(f"{family}_loss", values["loss"]), "accuracy": values[f"{family}_accuracy"]}
     for word in KIND_NAMES.values():
         parts = (f"{word}_loss", f"{word}_accuracy")
         own |= {part: values[f"{family}_{part}"] for part in parts if f"{family}_{part}" in values}
-    unasked = set() if trains_masks else {"loss", "accuracy", f"{KIND_NAMES[MASKED]}_loss", f"{KIND_NAMES[MASKED]}_accuracy"}
+    own["perplexity"] = perplexity(own["loss"])
+    unasked = set() if trains_masks else {"loss", "accuracy", "perplexity", f"{KIND_NAMES[MASKED]}_loss", f"{KIND_NAMES[MASKED]}_accuracy"}
     return {f"probe/{probe}_{name}": value for name, value in own.items() if name not in unasked}

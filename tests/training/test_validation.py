@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -99,7 +101,8 @@ def test_no_perplexity_where_no_token_is_predicted():
 def test_names(course):
     values = evaluate(course.module, held_out(course), torch.device("cpu"))
     split = {f"{word}_{what}" for word in ("masked", "random", "kept") for what in ("loss", "accuracy")}
-    probes = {f"probe/{probe}_{name}" for probe in ("mlm_15", "mlm_40") for name in {"loss", "accuracy", *split}}
+    probes = {f"probe/{probe}_{name}" for probe in ("mlm_15", "mlm_40") for name in {"loss", "perplexity", "accuracy", *split}}
+    assert values["probe/mlm_15_perplexity"] == pytest.approx(math.exp(values["probe/mlm_15_loss"]))
     assert set(values) == {"val/loss", "val/mlm_accuracy", "val/mlm_perplexity", *(f"val/mlm_{name}" for name in split), *probes}
 
 
