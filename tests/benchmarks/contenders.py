@@ -20,6 +20,7 @@ tiny and mini have a relative-position bias that BERT has not, so ours computes 
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import logging
 import os
@@ -108,7 +109,20 @@ def open_stores(config: RunConfig) -> tuple[TokenStore, TokenStore, Path]:
     return train, validation, prepared.tokenizer_file
 
 
+def hide_transformers() -> None:
+    """As `pip install mlm_lab` has it: where it is installed, Lightning's torchmetrics would import it, for 100 MB and 2 seconds."""
+    known = importlib.metadata.version
+
+    def version(name: str) -> str:
+        if name == "transformers":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return known(name)
+
+    importlib.metadata.version = version
+
+
 def run_ours(shape: Shape, cache_dir: Path, speak: Callable[[dict], None]) -> None:
+    hide_transformers()
     import lightning
 
     from mlm_lab.run_folder import RunFolder
