@@ -7,13 +7,16 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlm_lab.ranks import is_main_process
 
 if TYPE_CHECKING:
     from mlm_lab.run_folder import RunFolder
+    from mlm_lab.training.wandb_run import WandbRun
 
+OF_A_CELL = ("n", "mean", "std", "median")
 TOTALS = ("steps", "tokens", "positions", "supervised_positions", "seconds", "tokens_per_second", "peak_memory_bytes")
 
 
@@ -46,29 +49,19 @@ class WandbLogger:
     def build(self, folder: RunFolder, config: dict[str, Any]) -> list:
         """config: the resolved config, shown with the run. Outside a sweep the run folder's id names the run, so that a resumed run goes
         on in the same one; under an agent W&B names it and the id stands in its config."""
-        from lightning.pytorch.loggers import WandbLogger as LightningWandb
+        from mlm_lab.training.wandb_run import WandbRun
 
         folder.path.mkdir(parents=True, exist_ok=True)
-        offline = "WANDB_API_KEY" not in os.environ if self.offline is None else self.offline
-        names = {} if in_sweep() else {"id": folder.run_id, "name": folder.run_id, "resume": "allow"}
-        mode = {} if "WANDB_MODE" in os.environ else {"mode": "offline" if offline else "online"}
-        return [
-            LightningWandb(
-                save_dir=str(folder.path),
-                project=self.project,
-                entity=self.entity,
-                group=self.group,
-                log_model=False,
-                config={**config, "run_folder_id": folder.run_id},
-                **names,
-                **mode,
-            )
-        ]
+        mode = os.environ.get("WANDB_MODE")
+        offline = mode == "offline" if mode else "WANDB_API_KEY" not in os.environ if self.offline is None else self.offline
+        names = {} if in_sweep() else {"id": folder.run_id, "name": folder.run_id}
+        about = {"project": self.project, "entity": self.entity, "group": self.group, "config": {**config, "run_folder_id": folder.run_id}}
+        return [WandbRun(folder.path, online=not offline, **about, **names)]
 
     @contextmanager
     def recording(self, folder: RunFolder, config: dict[str, Any]) -> Iterator[None]:
         """The run, from its first stage to its last. After it the summary of W&B's run holds whatever a sweep's metric may be, evaluations
-        too, and the run is closed, so that another one of this process is not taken for it.
+        too, its tables what the screen showed last, and the run is closed, so that another one of this process is not taken for it.
 
         A start that trains nothing opens a run where the summary has got something new, and always under an agent, whose point it is.
         """
@@ -76,16 +69,22 @@ class WandbLogger:
         try:
             yield
         except BaseException as error:
-            _close(getattr(error, "exit_code", 1))
+            _close({}, getattr(error, "exit_code", 1))
             raise
         if not is_main_process():
             return
         values = headline(folder.read_summary())
         if _open_run() is None and (in_sweep() or values != before):
-            _ = self.build(folder, config)[0].experiment
+            self.build(folder, config)
         if (run := _open_run()) is not None:
-            run.summary.update(values)
-        _close(0)
+            run.log_tables(tables(folder.read_summary()))
+        _close(values, 0)
+
+    def log_artifact(self, folder: RunFolder, config: dict[str, Any], model: Path) -> None:
+        """Log an exported model's folder as an artifact of the run, named by the run folder. Offline it waits for `wandb sync`."""
+        (run,) = self.build(folder, config)
+        run.log_artifact(f"{folder.run_id}-export", model)
+        run.close({}, 0)
 
 
 def in_sweep() -> bool:
@@ -112,12 +111,30 @@ def headline(summary: Mapping[str, Any]) -> dict[str, float]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _open_run() -> Any:
-    """The run that this process has open, if W&B has been imported at all."""
-    wandb = sys.modules.get("wandb")
-    return None if wandb is None else wandb.run
+def tables(summary: Mapping[str, Any]) -> dict[str, tuple[list[str], list[list[Any]]]]:
+    """Name -> columns and rows of what a run's summary.json has that is no number: held-out losses side by side, the tasks with their
+    spread and their floor, and what the model filled in for a mask. Without those that are empty."""
+    held_out = [[name, value] for name, value in (summary.get("metrics") or {}).items() if isinstance(value, int | float)]
+    tasks = [
+        [task, metric, *(cell.get(name) for name in OF_A_CELL), (cell.get("floor") or {}).get("mean")]
+        for task, metrics in (summary.get("evaluation") or {}).items()
+        for metric, cell in metrics.items()
+    ]
+    samples = [[sample["text"], sample["gold"], " | ".join(sample["answers"])] for sample in summary.get("fill_mask") or []]
+    found = {
+        "held_out": (["metric", "value"], held_out),
+        "downstream": (["task", "metric", *OF_A_CELL, "random start"], tasks),
+        "fill_mask": (["input", "gold", "top answers"], samples),
+    }
+    return {name: table for name, table in found.items() if table[1]}
 
 
-def _close(exit_code: int) -> None:
+def _open_run() -> WandbRun | None:
+    """The run that this process has open, if it has come to that at all."""
+    module = sys.modules.get("mlm_lab.training.wandb_run")
+    return None if module is None else module.WandbRun.current
+
+
+def _close(summary: Mapping[str, Any], exit_code: int) -> None:
     if (run := _open_run()) is not None:
-        run.finish(exit_code=exit_code)
+        run.close(summary, exit_code)
