@@ -68,6 +68,9 @@ class HeldOut:
         probes = objective.probes()
         self.probe = next(iter(probes), None)
         for name, recipe in {"": objective, **probes}.items():
+            if name == self.probe and recipe == objective:  # the same masks of the same rows: measured once
+                self.batches[name] = self.batches[""]
+                continue
             plan = recipe.plan(store, max_length, Draws(seed=VALIDATION_SEED, split="validation"))
             wanted = sequences if name in ("", self.probe) else max(1, round(FURTHER_PROBES * sequences))
             rows = np.linspace(0, len(plan), min(wanted, len(plan)), endpoint=False).astype(np.int64)
@@ -101,8 +104,11 @@ def evaluate(
     from mlm_lab.training.metrics import averages
 
     values: dict[str, float] = {}
+    measured: dict[int, dict[str, tuple[float, float]]] = {}
     for name, batches in held_out.batches.items():
-        fetched = measure(module, batches, device, rank=rank, world_size=world_size, reduce=reduce, context=context)
+        if id(batches) not in measured:
+            measured[id(batches)] = measure(module, batches, device, rank=rank, world_size=world_size, reduce=reduce, context=context)
+        fetched = measured[id(batches)]
         weights = dict.fromkeys(module.loss_weights, 1.0) if name else module.loss_weights  # an arm's weights are not its probes'
         values |= _named(name, averages(fetched, weights, module.token_loss), held_out.trains_masks)
     return values

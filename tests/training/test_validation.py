@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -133,3 +135,16 @@ def test_a_recipe_that_never_masks_has_no_figure_for_masks(mix):
     assert ("probe/mlm_15_masked_loss" in values) != never and ("probe/mlm_40_accuracy" in values) != never
     assert {"val/loss", "probe/mlm_15_random_loss", "probe/mlm_15_kept_accuracy", "probe/mlm_40_random_loss"} <= set(values)
     assert ("val/mlm_masked_loss" in values) != never
+
+
+def test_a_probe_that_is_the_recipe_itself_is_measured_once():
+    """And comes to what it comes to by itself."""
+    course = make_course(make_config("objective.mask_ratio=0.15", "objective.input_format=full_sentences"))
+    objective = course.config.objective
+    held_out = HeldOut(objective, course.validation, 32, 16, 8)
+    assert held_out.batches["mlm_15"] is held_out.batches[""] and held_out.batches["mlm_40"] is not held_out.batches[""]
+    shared = evaluate(course.module, held_out, torch.device("cpu"))
+    held_out.batches["mlm_15"] = list(held_out.batches[""])
+    assert evaluate(course.module, held_out, torch.device("cpu")) == shared
+    other = HeldOut(replace(objective, mask_ratio=0.2), course.validation, 32, 16, 8)
+    assert other.batches["mlm_15"] is not other.batches[""]
