@@ -68,9 +68,6 @@ class HeldOut:
         probes = objective.probes()
         self.probe = next(iter(probes), None)
         for name, recipe in {"": objective, **probes}.items():
-            if name == self.probe and recipe == objective:  # the same masks of the same rows: measured once
-                self.batches[name] = self.batches[""]
-                continue
             plan = recipe.plan(store, max_length, Draws(seed=VALIDATION_SEED, split="validation"))
             wanted = sequences if name in ("", self.probe) else max(1, round(FURTHER_PROBES * sequences))
             rows = np.linspace(0, len(plan), min(wanted, len(plan)), endpoint=False).astype(np.int64)
@@ -78,12 +75,21 @@ class HeldOut:
             self.batches[name] = [
                 recipe.make_batch(store, plan, ExampleKeys(position=part, epoch=np.zeros_like(part), index=part)) for part in parts
             ]
+        if self.probe is not None and _alike(self.batches[""], self.batches[self.probe]):
+            self.batches[self.probe] = self.batches[""]  # the run's own recipe is the probe's: measured once
         self.trains_masks = any((batch["label_kinds"] == MASKED).any() for batch in self.batches[""] if "label_kinds" in batch)
 
     def labels(self, name: str) -> np.ndarray:
         """(N,) int64: all targets of a recipe."""
         labels = np.concatenate([batch["labels"].ravel() for batch in self.batches[name]])
         return labels[labels != IGNORE_INDEX]
+
+
+def _alike(some: list[Batch], others: list[Batch]) -> bool:
+    return all(
+        one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+        for one, other in zip(some, others, strict=True)
+    )
 
 
 def evaluate(
