@@ -75,12 +75,21 @@ class HeldOut:
             self.batches[name] = [
                 recipe.make_batch(store, plan, ExampleKeys(position=part, epoch=np.zeros_like(part), index=part)) for part in parts
             ]
+        if self.probe is not None and _alike(self.batches[""], self.batches[self.probe]):
+            self.batches[self.probe] = self.batches[""]  # the run's own recipe is the probe's: measured once
         self.trains_masks = any((batch["label_kinds"] == MASKED).any() for batch in self.batches[""] if "label_kinds" in batch)
 
     def labels(self, name: str) -> np.ndarray:
         """(N,) int64: all targets of a recipe."""
         labels = np.concatenate([batch["labels"].ravel() for batch in self.batches[name]])
         return labels[labels != IGNORE_INDEX]
+
+
+def _alike(some: list[Batch], others: list[Batch]) -> bool:
+    return all(
+        one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+        for one, other in zip(some, others, strict=True)
+    )
 
 
 def evaluate(
@@ -101,8 +110,11 @@ def evaluate(
     from mlm_lab.training.metrics import averages
 
     values: dict[str, float] = {}
+    measured: dict[int, dict[str, tuple[float, float]]] = {}
     for name, batches in held_out.batches.items():
-        fetched = measure(module, batches, device, rank=rank, world_size=world_size, reduce=reduce, context=context)
+        if id(batches) not in measured:
+            measured[id(batches)] = measure(module, batches, device, rank=rank, world_size=world_size, reduce=reduce, context=context)
+        fetched = measured[id(batches)]
         weights = dict.fromkeys(module.loss_weights, 1.0) if name else module.loss_weights  # an arm's weights are not its probes'
         values |= _named(name, averages(fetched, weights, module.token_loss), held_out.trains_masks)
     return values
