@@ -17,6 +17,9 @@ from tests.survival.small_run import outcome, words, write_inputs
 pytestmark = pytest.mark.slow
 REPOSITORY = Path(__file__).resolve().parents[2]
 TWO = ["trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2", "trainer.precision=32-true", "trainer.log_every_steps=1"]
+_begun: list[subprocess.Popen] = []
+PATIENCE = 400
+"""Seconds for a machine that does other things too."""
 STATED_SECONDS = 30
 """In which a run ends after one of its processes has died."""
 
@@ -40,10 +43,20 @@ def place(prepared, tmp_path) -> Path:
 def begin(place: Path, *given: str, launcher: tuple[str, ...] = (), **environment: str) -> subprocess.Popen:
     variables = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY), **environment}
     command = [sys.executable, *(launcher or ("-m",)), "mlm_lab", *given]
-    return subprocess.Popen(command, cwd=place, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(command, cwd=place, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    _begun.append(process)
+    return process
 
 
-def finish(process: subprocess.Popen, seconds: float = 300) -> tuple[str, int]:
+@pytest.fixture(autouse=True)
+def nothing_left():
+    """What a test that fails has begun does not go on."""
+    yield
+    while _begun:
+        _begun.pop().kill()
+
+
+def finish(process: subprocess.Popen, seconds: float = PATIENCE) -> tuple[str, int]:
     said, _ = process.communicate(timeout=seconds)
     return said, process.returncode
 
@@ -55,7 +68,7 @@ def long(*more: str) -> list[str]:
 
 def wait_for_steps(place: Path, process: subprocess.Popen) -> int:
     """Until there is a checkpoint. Returns the process id of rank 1."""
-    until = time.monotonic() + 120
+    until = time.monotonic() + PATIENCE
     while not list(place.glob("runs/*/checkpoints/*.ckpt")):
         assert process.poll() is None and time.monotonic() < until, process.communicate()[0]
         time.sleep(0.05)
@@ -169,7 +182,7 @@ def test_slurm_puts_a_run_that_is_cut_off_back_into_the_queue(place):
     }
     given = [*words(Path("."), steps=4000), "validation.every_steps=4000", "checkpoint.every_steps=4000"]
     process = begin(place, *given, **job)
-    until = time.monotonic() + 120
+    until = time.monotonic() + PATIENCE
     while not list(place.glob("runs/*/metrics.csv")):
         assert process.poll() is None and time.monotonic() < until, process.communicate()[0]
         time.sleep(0.05)

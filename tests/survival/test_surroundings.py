@@ -130,10 +130,10 @@ def test_out_of_memory_is_told_with_the_keys_to_change(inputs, whole, tmp_path):
 
 def test_a_stuck_data_worker_ends_the_run_within_its_time(inputs, whole, tmp_path):
     shutil.copytree(whole / "cache", tmp_path / "cache")
-    more = ["trainer.num_workers=1", "trainer.timeout_seconds=3"]
-    ended = command(tmp_path, [*words(inputs), *more], patches={"mlm_lab.training.data:StepDataset.__getitem__": stuck})
+    more = [*words(inputs), "trainer.num_workers=1"]
+    ended = command(tmp_path, [*more, "trainer.timeout_seconds=3"], patches={"mlm_lab.training.data:StepDataset.__getitem__": stuck})
     assert ended.code == 2 and "a data worker has not answered for 3 seconds" in ended.said, ended.said
-    done = command(tmp_path, [*words(inputs), *more])
+    done = command(tmp_path, more)
     assert done.code == 0 and outcome(tmp_path) == outcome(whole)
 
 
