@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import queue
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +19,9 @@ from lightning.pytorch.loggers.logger import Logger
 
 from mlm_lab import console
 
-INIT_SECONDS, FINISH_SECONDS = 60.0, 60.0
-"""How long W&B's server may take to take up a run, and to take the rest of it at the end."""
-GRACE_SECONDS = 15.0
+LOOK_SECONDS, INIT_SECONDS, FINISH_SECONDS = 15.0, 60.0, 60.0
+"""How long W&B's server may take to answer at all, to take up a run, and to take the rest of it at the end."""
+GRACE_SECONDS = 30.0
 """For W&B's own process to keep to that."""
 STEP = "trainer/global_step"
 _END = object()
@@ -90,9 +93,10 @@ class WandbRun(Logger):
         if not self._online:
             return wandb.init(mode="offline", **common)
         try:
+            _look_for(settings.base_url)
             return wandb.init(resume=None if self.version is None else "allow", **common)
         except Exception as error:
-            self._online = False
+            wandb.teardown()  # what has failed would keep the run's id to itself
             run = wandb.init(mode="offline", **common)
             self._place = Path(run.dir).parent
             self._tell(f"W&B cannot be reached ({_first_line(error)}): the run is recorded offline")
@@ -100,6 +104,12 @@ class WandbRun(Logger):
 
     def _tell(self, what: str) -> None:
         console.warn(f"{what}; to send it: wandb sync {self._place}")
+
+
+def _look_for(address: str) -> None:
+    """Raises OSError where no server answers; W&B's own client would try for minutes."""
+    with suppress(urllib.error.HTTPError):  # an answer too
+        urllib.request.urlopen(address, timeout=LOOK_SECONDS).close()
 
 
 def _first_line(error: BaseException) -> str:
