@@ -67,9 +67,9 @@ def long(*more: str) -> list[str]:
 
 
 def wait_for_steps(place: Path, process: subprocess.Popen) -> int:
-    """Until there is a checkpoint. Returns the process id of rank 1."""
-    until = time.monotonic() + PATIENCE
-    while not list(place.glob("runs/*/checkpoints/*.ckpt")):
+    """Until there is a new checkpoint. Returns the process id of rank 1."""
+    until, earlier = time.monotonic() + PATIENCE, set(place.glob("runs/*/checkpoints/*.ckpt"))
+    while set(place.glob("runs/*/checkpoints/*.ckpt")) <= earlier:
         assert process.poll() is None and time.monotonic() < until, process.communicate()[0]
         time.sleep(0.05)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
@@ -129,7 +129,6 @@ def test_a_rank_that_is_killed_ends_the_run_and_the_same_command_goes_on(place):
     summary = outcome(place)["summary.json"]
     assert summary["status"] == "failed"
     process = begin(place, *long())
-    time.sleep(1)
     wait_for_steps(place, process)
     process.send_signal(signal.SIGTERM)
     said, code = finish(process)
@@ -149,11 +148,11 @@ def test_the_others_end_with_the_first_process(place):
 
 
 def test_a_rank_that_is_stuck_ends_the_run_within_its_time(place):
-    process = begin(place, *long("trainer.timeout_seconds=5"))
+    process = begin(place, *long("trainer.timeout_seconds=60"))
     rank = wait_for_steps(place, process)
     os.kill(rank, signal.SIGSTOP)
-    said, code = finish(process, STATED_SECONDS)
-    assert code == 2 and "another process of the run has not answered for 5 seconds" in said, said
+    said, code = finish(process, 60 + STATED_SECONDS)
+    assert code == 2 and "another process of the run has not answered for 60 seconds" in said, said
     assert not Path(f"/proc/{rank}").exists()
 
 
@@ -180,7 +179,7 @@ def test_slurm_puts_a_run_that_is_cut_off_back_into_the_queue(place):
         "SLURM_NODEID": "0",
         "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
     }
-    given = [*words(Path("."), steps=4000), "validation.every_steps=4000", "checkpoint.every_steps=4000"]
+    given = [*words(Path("."), steps=1000), "validation.every_steps=1000", "checkpoint.every_steps=1000"]
     process = begin(place, *given, **job)
     until = time.monotonic() + PATIENCE
     while not list(place.glob("runs/*/metrics.csv")):
@@ -190,12 +189,9 @@ def test_slurm_puts_a_run_that_is_cut_off_back_into_the_queue(place):
     said, code = finish(process)
     assert code == 143 and (place / "requeued").read_text() == "requeue 4711\n", said
     summary = outcome(place)["summary.json"]
-    assert summary["status"] == "interrupted" and 0 < summary["steps"] < 4000
-    process = begin(place, *given, **job)
-    time.sleep(15)
-    process.terminate()
-    said, _ = finish(process)
-    assert f"continuing at step {summary['steps']:,} of 4,000" in said
+    assert summary["status"] == "interrupted" and 0 < summary["steps"] < 1000
+    said, code = finish(begin(place, *given, **job))
+    assert code == 0 and f"continuing at step {summary['steps']:,} of 1,000" in said, said
 
 
 def test_submitit_starts_the_points_of_a_sweep_as_jobs(place, prepared):
