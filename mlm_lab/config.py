@@ -239,13 +239,23 @@ class _Composition:
         model = None if start is None else _model_of(start)
         if model is None:
             return words
-        if not any(word.startswith("tokenizer=") for word in words) and (start / "tokenizer.json").is_file():
+        takes_tokenizer = not any(word.startswith("tokenizer=") for word in words) and (start / "tokenizer.json").is_file()
+        if takes_tokenizer:
             words = [*words, "tokenizer=pretrained"]
             self.config = self._load(words)
-            self._set("tokenizer.path", folder)
         if not any(word.startswith("model=") for word in words):
+            if model.get("_target_") != self.config.model.get("_target_"):  # another class has other keys: an option that has them
+                words = [*words, f"model={self._option_of(model, words)}"]
+                self.config = self._load(words)
             self._set("model", model)
+        if takes_tokenizer:
+            self._set("tokenizer.path", folder)
         return words
+
+    def _option_of(self, model: Mapping[str, Any], words: list[str]) -> str:
+        """The first option of the group `model` that is of the same class."""
+        targets = {option: self._load([*words, f"model={option}"]).model.get("_target_") for option in self._options.of("model")}
+        return next((option for option, target in targets.items() if target == model.get("_target_")), next(iter(targets)))
 
     def _set(self, key: str, value: object) -> None:
         from omegaconf import OmegaConf
@@ -282,7 +292,7 @@ class _Composition:
             files |= {key.split(".")[2]} if key.startswith("evaluation.files.") else set()
         known = [name for name in self._options.of("task") if name != "own"] if "task" in self._options.groups else []
         tasks = {}
-        for name in map(str, names if isinstance(names, list) else [names] if names is not None else []):
+        for name in map(str, names if isinstance(names, Sequence) and not isinstance(names, str) else [] if names is None else [names]):
             if name in known or (name in files and name.isidentifier()):
                 tasks[name] = name if name in known else "own"
             else:
@@ -351,7 +361,7 @@ def _model_of(start: Path) -> dict[str, Any] | None:
     from mlm_lab.interchange.folder import HuggingFaceFolder, is_hugging_face
 
     if is_hugging_face(start):
-        return {"_target_": "mlm_lab.models.encoder_config.Encoder", **HuggingFaceFolder(start).encoder_fields()}
+        return HuggingFaceFolder(start).model()
     try:
         model = yaml.safe_load((start / "config.yaml").read_text(encoding="utf-8"))["model"]
     except (OSError, yaml.YAMLError, TypeError, KeyError):

@@ -27,7 +27,12 @@ USAGE = """python -m mlm_lab [group=option] [key=value] [+experiment=NAME]     p
                             on a cluster, a job each: -m hydra/launcher=submitit_slurm hydra.launcher.partition=gpu seed=0,1,2
                             (pip install 'mlm_lab[slurm]'; submitit_local runs the jobs on this machine)
 
-A file of runs that answer a question, with or without an account: python -m mlm_lab.sweep --help
+Doors (each has a --help of its own)
+  python -m mlm_lab          one run, or with -m several
+  python -m mlm_lab.sweep    a file of runs that answer a question, with or without an account
+  python -m mlm_lab.report   its tables, figures and verdict, from the run folders
+  python -m mlm_lab.export   a run as a Hugging Face folder
+
 The same command again resumes an interrupted run, or shows a finished one.
 Sizes may be written 10_000_000 or 1e7. Quote what the shell would read: 'objective.replace_mix=[1,0,0]'.
 """

@@ -4,6 +4,9 @@
     -> the class, if it is a frozen dataclass of mlm_lab         checked as a string before anything is imported
     -> each value in the type of its field's annotation          128.0 -> 128, [a, b] -> (a, b), "a" -> ("a",)
     -> the class's own __post_init__                             ranges
+
+A field that came after runs had been made stands in its class's ADDED, with the value that means what those had: their config.yaml lacks
+it, and a run with that value has the hash that it had before (run_config).
 """
 
 from __future__ import annotations
@@ -73,7 +76,9 @@ def build(values: Mapping[str, object], path: str, problems: list[Problem], cls:
             unfit.add(name)
     for name in names:
         found_before = len(problems)
-        if name not in values:
+        if name not in values and name in (later := getattr(cls, "ADDED", {})):
+            ready[name] = later[name]
+        elif name not in values:
             problems.append(Problem(_join(path, name), "nothing", "given in the YAML file of this option"))
         else:
             ready[name] = _field(values[name], hints[name], _join(path, name), problems)

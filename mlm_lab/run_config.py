@@ -166,7 +166,7 @@ def config_hash(config: RunConfig) -> str:
     from mlm_lab.training.trainer import resolve_precision
 
     values = to_dict(config)
-    kept = {name: values[name] for name in RUN_KEYS}
+    kept = {name: values[name] for name in RUN_KEYS} | {"model": _by_content(config.model)}
     kept["seeds"] = {name: value for name, value in values["seeds"].items() if name != "finetune"}
     kept["trainer"] = {"precision": resolve_precision(config.trainer), **{name: values["trainer"][name] for name in TRAINER_KEYS}}
     kept["pretrained"] = _origin(config.pretrained)
@@ -185,8 +185,15 @@ def store_key(config: RunConfig) -> str:
 
 def _by_content(part: Any) -> dict:
     """What reads files is named by their content, so that neither a copy elsewhere nor another text under the same path is mistaken."""
-    values = to_dict(part)
+    values = settings_of(part)
     return {"_target_": values["_target_"], "fingerprint": part.fingerprint()} if hasattr(part, "fingerprint") else values
+
+
+def settings_of(part: Any) -> dict:
+    """A dataclass as plain values, without the fields that were added to it later where they say what was so before (leaves.py): what names
+    its results stays as it was."""
+    later = getattr(type(part), "ADDED", {})
+    return {name: value for name, value in to_dict(part).items() if name not in later or value != later[name]}
 
 
 def evaluation_key(origin: str, config: RunConfig, task: str, seed: int, **more: object) -> str:

@@ -17,7 +17,11 @@ FILES = sorted(CONF.rglob("*.yaml"))
 OPTIONS = [path for path in FILES if path.parent.name not in ("conf", "experiment", "arm")]
 EXPERIMENTS = [path.stem for path in sorted((CONF / "experiment").glob("*.yaml"))]
 ARMS = [path.stem for path in sorted((CONF / "arm").glob("*.yaml"))]
-REQUIRED = {"data=text": ["data.files=[x.txt]"], "tokenizer=pretrained": ["tokenizer.path=x"]}
+REQUIRED = {
+    "data=text": ["data.files=[x.txt]"],
+    "tokenizer=pretrained": ["tokenizer.path=x"],
+    "model=transformers": ["model.config.model_type=bert"],
+}
 """What an option asks for that has no default."""
 
 

@@ -151,6 +151,9 @@ def test_help_shows_every_group_option_and_key(capsys: pytest.CaptureFixture) ->
     for key in ["max_length", "batch_size", "budget", "seeds", "stages", "output_dir", "cache_dir"]:
         assert f"\n  {key}:" in text
     assert "_target_" not in text
+    for door in ("mlm_lab", "mlm_lab.sweep", "mlm_lab.report", "mlm_lab.export"):
+        assert f"\n  python -m {door} " in text
+        assert (REPOSITORY / door.replace(".", "/") / "__main__.py").exists()
 
 
 def test_help_of_a_group_shows_its_keys_with_what_they_mean(capsys: pytest.CaptureFixture) -> None:

@@ -19,6 +19,7 @@ from mlm_lab.evaluation.encoded_once import encoded_once
 from mlm_lab.evaluation.measures.measure import Subject
 from mlm_lab.evaluation.protocol import carve, with_setting
 from mlm_lab.evaluation.task import FLOOR
+from mlm_lab.interchange.folder import is_hugging_face
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -39,7 +40,8 @@ class Bench:
     """What the cells of one run need."""
 
     def __init__(self, config: RunConfig, source: RunConfig, weights: Path, data: Mapping[str, TaskData]):
-        """config: what is asked for. source: of the run whose weights lie in the folder `weights`. data: task -> examples."""
+        """config: what is asked for. source: of the run whose weights lie in the folder `weights`, or what to make of a Hugging Face folder
+        there. data: task -> examples."""
         self.config, self.source, self.weights, self.data = config, source, weights, data
         self._module: tuple[tuple, ObjectiveModule] | None = None
         self._measure: tuple[tuple, Measure] | None = None
@@ -69,16 +71,19 @@ class Bench:
 
     def module(self, cell: Cell) -> ObjectiveModule:
         """Encoder and pretraining heads: of the run, at the cell's step; or as the run would start with this seed of seeds.init."""
-        from mlm_lab.training.weights import load_module
-
         key = (cell.start, cell.seed if cell.start == FLOOR else cell.step, cell.before)
         if self._module is None or self._module[0] != key:
-            if cell.start == FLOOR:
-                module = self.initial_module(cell.seed)
-            else:
-                module = load_module(self.weights, self.source, self.tokenizer.vocabulary, cell.step)
+            module = self.initial_module(cell.seed) if cell.start == FLOOR else self.trained_module(cell.step)
             self._module = (key, module if cell.before is None else _with_encoder(module, cell.before / ENCODER))
         return self._module[1]
+
+    def trained_module(self, step: int | None = None) -> ObjectiveModule:
+        """With the run's weights, last or of this step; or with a Hugging Face folder's."""
+        from mlm_lab.training.weights import load_module, load_start
+
+        if is_hugging_face(self.weights):
+            return load_start(self.weights, self.source, self.tokenizer)[0]
+        return load_module(self.weights, self.source, self.tokenizer.vocabulary, step)
 
     def initial_module(self, init: int) -> ObjectiveModule:
         """The run's module before its first step, had seeds.init been this."""
@@ -92,6 +97,8 @@ class Bench:
         from mlm_lab.tokenizers.loading import load
         from mlm_lab.training.weights import weights_file
 
+        if is_hugging_face(self.weights):
+            return self.source.tokenizer.load()
         weights_file(self.weights)  # a run that has none has no tokenizer either
         return load(self.weights)
 

@@ -18,6 +18,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--format", help="bert, roberta, albert, electra, mpnet, modernbert or t5; default: the one that fits")
     parser.add_argument("--encoder-only", action="store_true", help="leave heads, generator and decoder behind")
     parser.add_argument("--license", default="unknown", help="of the model card, as the Hugging Face hub names it, e.g. apache-2.0")
+    parser.add_argument(
+        "--wandb", action="store_true", help="also log the folder as an artifact of the run on W&B (of a run with logger=wandb)"
+    )
     options = parser.parse_args(argv)
     try:
         from mlm_lab.export.exporting import export
@@ -28,6 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             format_name=options.format,
             encoder_only=options.encoder_only,
             licence=options.license,
+            artifact=options.wandb,
         )
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -21,6 +21,7 @@ from mlm_lab.export.card import model_card
 from mlm_lab.export.comparison import compare, is_free, real_batches
 from mlm_lab.export.tokenizer import save_tokenizer
 from mlm_lab.interchange.format import Format, Part, Source, formats
+from mlm_lab.run_config import to_dict
 from mlm_lab.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -40,11 +41,19 @@ class Exported:
     """Parts of the objective's module that the format has no place for and that nothing needs."""
 
 
-def export(run: Path, out: Path, *, format_name: str | None = None, encoder_only: bool = False, licence: str = "unknown") -> Exported:
+def export(
+    run: Path,
+    out: Path,
+    *,
+    format_name: str | None = None,
+    encoder_only: bool = False,
+    licence: str = "unknown",
+    artifact: bool = False,
+) -> Exported:
     """Write `run` as `out`, a folder that must not exist or is empty.
 
     format_name: the format to write; None: the one that can express the model. encoder_only: leave heads, generator and decoder behind.
-    licence: an identifier of the Hugging Face hub, for the model card.
+    licence: an identifier of the Hugging Face hub, for the model card. artifact: whether the folder is logged as one of the run on W&B.
 
     Raises:
         UserError: no finished run; `out` holds something; no format can express the model, naming the keys; Transformers is missing; the
@@ -61,6 +70,10 @@ def export(run: Path, out: Path, *, format_name: str | None = None, encoder_only
         raise UserError("this is not a run folder: it has no config.yaml", where=str(run))
     weights_file(run)
     config, tokenizer = load_config(run), load_tokenizer(run)
+    if artifact and not hasattr(config.logger, "log_artifact"):
+        raise UserError(
+            "the run is not one of W&B's", where=str(run), given="--wandb", fix="leave it out; logger=wandb records a run there"
+        )
     source = Source(load_module(run, config, tokenizer.vocabulary), tokenizer.vocabulary, config.max_length, encoder_only)
     chosen = choose(source, format_name)
     parts, summary = chosen.parts(source), RunFolder(run).read_summary()
@@ -77,6 +90,8 @@ def export(run: Path, out: Path, *, format_name: str | None = None, encoder_only
         _move(unfinished, out)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+    if artifact:
+        config.logger.log_artifact(RunFolder(run), to_dict(config), out)
     return exported
 
 

@@ -1,6 +1,6 @@
 """A Hugging Face folder as a place to start from: what its encoder is, and its weights in a module of ours.
 
-FOLDER/config.json          -> Encoder's fields         read when the config is composed: no torch
+FOLDER/config.json          -> the model's fields       read when the config is composed: no torch, for the kinds that ours can be
 FOLDER/model.safetensors    -> the module's parts       what the folder lacks (a head) keeps its fresh weights, which is said
 FOLDER/tokenizer.json       -> rows of the embeddings   a token that the folder's vocabulary lacks starts as the mean of its pieces
 """
@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlm_lab.errors import UserError
+from mlm_lab.interchange import as_transformers
 from mlm_lab.interchange.format import OVER_VOCABULARY, Format, formats
+from mlm_lab.models.encoder_config import Encoder
+from mlm_lab.models.transformers_encoder import TransformersEncoder
 
 if TYPE_CHECKING:
     import torch
@@ -62,22 +65,24 @@ class HuggingFaceFolder:
         return content
 
     @property
-    def format(self) -> Format:
-        """Raises UserError where the kind of model is not one of ours."""
-        kind, known = self.config.get("model_type"), {each.name: each for each in formats() if each.readable}
-        if not isinstance(kind, str) or kind not in known:
-            raise UserError(
-                "models of this kind cannot be started from",
-                where=str(self.path / CONFIG),
-                given=f"model_type={kind}",
-                allowed=", ".join(known),
-            )
-        return known[kind]
+    def format(self) -> Format | None:
+        """None where the kind of model is not one of ours."""
+        kind = self.config.get("model_type")
+        return next((each for each in formats() if each.readable and each.name == kind), None)
+
+    def model(self) -> dict[str, Any]:
+        """What a config says of the folder's encoder: ours, with the same function, or, of another kind, the one that Transformers builds.
+
+        Raises UserError: a choice in its config that ours does not have.
+        """
+        if self.format is None:
+            return {"_target_": _target(TransformersEncoder), "name_or_path": str(self.path), "config": {}}
+        return {"_target_": _target(Encoder), **self.encoder_fields()}
 
     def encoder_fields(self) -> dict[str, Any]:
-        """The fields of `Encoder`.
+        """The fields of `Encoder`, where the format is one of ours.
 
-        Raises UserError: a kind of model that ours is not, or a choice in its config that ours does not have.
+        Raises UserError: a choice in its config that ours does not have.
         """
         config, kind = self.config, self.format
         try:
@@ -85,7 +90,12 @@ class HuggingFaceFolder:
         except (KeyError, TypeError) as error:
             raise UserError("config.json lacks what describes the model", where=str(self.path / CONFIG), given=str(error)) from None
         if refused:
-            raise UserError("the model has what ours cannot have", where=str(self.path / CONFIG), given=", ".join(refused))
+            raise UserError(
+                "the model has what ours cannot have",
+                where=str(self.path / CONFIG),
+                given=", ".join(refused),
+                fix=f"model=transformers model.name_or_path={self.path} leaves the encoder to Transformers",
+            )
         return described
 
     def weight_files(self) -> list[Path]:
@@ -114,8 +124,8 @@ class HuggingFaceFolder:
                 digest.update(hashlib.file_digest(file, "sha256").digest())
         return digest.hexdigest()
 
-    def state(self) -> State:
-        """Their tensors in float32, every encoder's under its format's prefix."""
+    def tensors(self) -> State:
+        """Their tensors in float32, under their own names."""
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
@@ -125,22 +135,32 @@ class HuggingFaceFolder:
                 state |= load_file(path)
             except SafetensorError as error:
                 raise UserError("the weights are damaged", where=str(path), given=str(error)) from None
-        prefix = self.format.prefix
+        return {_modern(name): tensor.float() for name, tensor in state.items()}
+
+    def state(self) -> State:
+        """Their tensors, every encoder's under its format's prefix."""
+        state, prefix = self.tensors(), self.format.prefix
         bare = not any(name.startswith(prefix) for name in state)  # a folder of an encoder alone
-        return {f"{prefix if bare else ''}{_modern(name)}": tensor.float() for name, tensor in state.items()}
+        return {f"{prefix if bare else ''}{name}": tensor for name, tensor in state.items()}
 
     def load_into(self, module: torch.nn.Module, tokenizer: LoadedTokenizer) -> Taken:
-        """Copy the weights into a module whose encoder is `encoder_fields`'s. tokenizer: the run's.
+        """Copy the weights into a module whose encoder is `model`'s. tokenizer: the run's.
 
         Raises UserError: the encoder's shapes are others, or the folder has not all of it.
         """
-        parts = self.format.read(self.state(), module.encoder.config)
-        pieces = self._pieces(tokenizer, len(parts["encoder"]["embeddings.tokens.weight"]))
+        encoder = module.encoder
+        ours = isinstance(encoder.config, Encoder)
+        parts = self.format.read(self.state(), encoder.config) if ours else as_transformers.read(self.path, self.tensors(), encoder)
+        embeddings = next(name for name, parameter in encoder.named_parameters() if parameter is encoder.embedding_weight)
+        pieces = self._pieces(tokenizer, len(parts["encoder"][embeddings]))
         loaded, unused = [], []
         for name, state in parts.items():
             part = getattr(module, name, None)
             own = {} if part is None else part.state_dict()
-            fitted = {key: _with_rows(tensor, own.get(key), f"{name}.{key}", pieces) for key, tensor in state.items()}
+            fitted = {
+                key: _with_rows(tensor, own[key], pieces) if key in own and _is_over_vocabulary(name, key, embeddings) else tensor
+                for key, tensor in state.items()
+            }
             fits = set(fitted) == set(own) and all(fitted[key].shape == own[key].shape for key in own)
             if fits:
                 part.load_state_dict(fitted)
@@ -174,15 +194,24 @@ class HuggingFaceFolder:
         )
 
 
+def _target(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
 def _modern(name: str) -> str:
     """Norms of the oldest BERT folders have gamma and beta."""
     return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
 
 
-def _with_rows(theirs: torch.Tensor, ours: torch.Tensor | None, name: str, pieces: dict[int, list[int]]) -> torch.Tensor:
+def _is_over_vocabulary(part: str, key: str, embeddings: str) -> bool:
+    """Whether a tensor of a module's part has a row for each token. embeddings: the encoder's, by name."""
+    return (part, key) == ("encoder", embeddings) or f"{part}.{key}".endswith(OVER_VOCABULARY)
+
+
+def _with_rows(theirs: torch.Tensor, ours: torch.Tensor, pieces: dict[int, list[int]]) -> torch.Tensor:
     """A tensor over the vocabulary with as many rows as ours has: theirs first; then new tokens, each the mean of its pieces (of all rows,
     where it has none); then the rows of ours that pad the vocabulary."""
-    if ours is None or not name.endswith(OVER_VOCABULARY) or theirs.shape[0] == ours.shape[0]:
+    if theirs.shape[0] == ours.shape[0]:
         return theirs
     whole = ours.clone()
     common = min(len(theirs), len(ours))

@@ -1,4 +1,8 @@
-"""A document as one HTML file that needs nothing else: no script, no font, no network; the SVG figures stand in it."""
+"""A document as one HTML file that needs nothing else: no font, no network; the SVG figures stand in it.
+
+Its only script sorts a table by the column whose head is clicked (or entered): rising, falling, as it was. It reads the cells' text and
+moves rows; without it the page says the same.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +29,10 @@ table { border-collapse: collapse; font-size: .875rem; line-height: 1.35; font-v
 .caption { max-width: 60rem; font-size: .875rem; font-weight: 600; margin: 1.25rem 0 .45rem; }
 th, td { padding: .32rem .8rem .32rem 0; text-align: left; vertical-align: top; }
 th { border-bottom: 1.5px solid var(--ink); font-weight: 600; vertical-align: bottom; }
+th[aria-sort] { cursor: pointer; }
+th[aria-sort]:hover, th[aria-sort]:focus-visible { background: var(--tint); outline: none; }
+th[aria-sort="ascending"]::after { content: " \\2191"; }
+th[aria-sort="descending"]::after { content: " \\2193"; }
 td { border-bottom: 1px solid var(--line); }
 .w { min-width: 13rem; }
 .r { text-align: right; white-space: nowrap; }
@@ -33,6 +41,33 @@ figure { margin: 1.5rem 0 2rem; }
 figure svg { max-width: 100%; height: auto; display: block; }
 figcaption { color: var(--soft); font-size: .85rem; max-width: 46rem; margin-top: .4rem; }
 @media print { main { padding: 0; max-width: none; } h2 { break-after: avoid; } table, figure { break-inside: avoid; } }
+"""
+
+_SCRIPT = """
+for (const table of document.querySelectorAll("table")) {
+  const body = table.tBodies[0], heads = [...table.tHead.rows[0].cells], written = [...body.rows];
+  if (written.length < 2) continue;
+  const number = text => parseFloat(text.replace(/^[<>\\u2248\\s]+/, "").replace(/,/g, "").replace("\\u2212", "-"));
+  heads.forEach((head, column) => {
+    head.tabIndex = 0;
+    head.setAttribute("aria-sort", "none");
+    const value = row => row.cells[column].textContent.trim();
+    const sort = () => {
+      const next = { none: "ascending", ascending: "descending", descending: "none" }[head.getAttribute("aria-sort")];
+      heads.forEach(other => other.setAttribute("aria-sort", "none"));
+      head.setAttribute("aria-sort", next);
+      const rows = [...written], sign = next === "descending" ? -1 : 1;
+      if (next !== "none") rows.sort((one, other) => {
+        const [a, b] = [value(one), value(other)], [x, y] = [number(a), number(b)];
+        if (isNaN(x) !== isNaN(y)) return isNaN(x) ? 1 : -1;
+        return sign * (isNaN(x) ? a.localeCompare(b) : x - y);
+      });
+      body.append(...rows);
+    };
+    head.addEventListener("click", sort);
+    head.addEventListener("keydown", event => { if (event.key === "Enter") sort(); });
+  });
+}
 """
 
 _SENTENCE = 28
@@ -47,7 +82,7 @@ def render(document: Document, figures: Mapping[str, str]) -> str:
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{_inline(document.title)}</h1>\n"
-        f"{blocks}\n</main>\n</body>\n</html>\n"
+        f"{blocks}\n</main>\n<script>{_SCRIPT}</script>\n</body>\n</html>\n"
     )
 
 

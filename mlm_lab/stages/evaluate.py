@@ -25,11 +25,15 @@ from mlm_lab.evaluation.floors import Origins
 from mlm_lab.evaluation.plans import Measured, PlanName, Plans, describe_choice
 from mlm_lab.evaluation.schedule import run_plans
 from mlm_lab.evaluation.task import FLOOR, PRETRAINED
+from mlm_lab.interchange.folder import HuggingFaceFolder, is_hugging_face
 from mlm_lab.ranks import is_main_process
 from mlm_lab.run_config import config_hash
 from mlm_lab.run_folder import RunFolder
 from mlm_lab.stages.prepare import store_folder
+from mlm_lab.tokenizers.loading import TOKENIZER
+from mlm_lab.tokenizers.pretrained import Pretrained
 from mlm_lab.training.allocator import keep_large_blocks
+from mlm_lab.training.trainer import resolve_precision
 
 if TYPE_CHECKING:
     from mlm_lab.evaluation.task import TaskData
@@ -43,9 +47,11 @@ def check(config: RunConfig) -> None:
 
     Raises:
         UserError: a task's files are missing, rows are longer than the encoder can read, a left-to-right encoder would be read at its
-            first token, `pretrained` is no run folder, a task is to start from one that is not evaluated.
+            first token, `pretrained` is no folder with weights, a task is to start from one that is not evaluated.
     """
-    source, evaluation = source_of(config), config.evaluation
+    source, evaluation, folder = source_of(config), config.evaluation, given_weights(config)
+    if folder is not None and is_hugging_face(folder):
+        check_hugging_face(folder, config)
     for task in config.tasks.values():
         task.check(evaluation)
         if evaluation.pooling == "cls" and task.pools(evaluation) and getattr(source.objective, "causal", False):
@@ -71,14 +77,32 @@ def check(config: RunConfig) -> None:
 
 
 def source_of(config: RunConfig) -> RunConfig:
-    """The config of the run whose encoder is evaluated: of `pretrained` where nothing is pretrained here, else this one."""
-    if config.pretrained is None or "pretrain" in config.stages:
+    """The config of the run whose encoder is evaluated: of the run `pretrained` where nothing is pretrained here, else this one."""
+    folder = given_weights(config)
+    if folder is None or is_hugging_face(folder):
         return config
     from mlm_lab.config import load
 
-    if not (Path(config.pretrained).expanduser() / "config.yaml").exists():
-        raise UserError("this is not a run folder: it has no config.yaml", given=f"pretrained={config.pretrained}")
-    return load(Path(config.pretrained).expanduser())
+    if not (folder / "config.yaml").exists():
+        problem = "this is neither a run folder, with a config.yaml, nor a Hugging Face folder, with a config.json"
+        raise UserError(problem, given=f"pretrained={config.pretrained}")
+    return load(folder)
+
+
+def given_weights(config: RunConfig) -> Path | None:
+    """The folder of `pretrained` where its weights are evaluated as they are; None where the run has its own."""
+    return None if config.pretrained is None or "pretrain" in config.stages else Path(config.pretrained).expanduser()
+
+
+def check_hugging_face(folder: Path, config: RunConfig) -> None:
+    """Raises UserError: a Hugging Face folder without weights that can be read, or without its tokenizer."""
+    HuggingFaceFolder(folder).weight_files()
+    if not isinstance(config.tokenizer, Pretrained):
+        raise UserError(
+            "these weights go with a tokenizer of their own",
+            given=f"pretrained={folder}, {'which has no tokenizer.json' if not (folder / TOKENIZER).is_file() else 'another tokenizer='}",
+            fix=f'AutoTokenizer.from_pretrained("{folder}").save_pretrained("{folder}"), or tokenizer=pretrained tokenizer.path=FOLDER',
+        )
 
 
 def run(config: RunConfig, folder: RunFolder) -> None:
@@ -92,10 +116,12 @@ def run(config: RunConfig, folder: RunFolder) -> None:
     console.heading("Evaluation")
     keep_large_blocks()
     source = source_of(config)
-    weights = folder.path if source is config else Path(config.pretrained).expanduser()
+    weights = given_weights(config) or folder.path
     steps = steps_asked(config, weights)
     data = {name: load_examples(config, name) for name in config.tasks}
     bench = Bench(config, source, weights, data)
+    if is_hugging_face(weights):
+        describe_start(config, bench, weights, folder)
     plans = Plans(config, folder.path, config_hash(config), source.model.hidden_size, data, Origins(bench, folder))
     report_overlap(config, folder, RunFolder(weights), plans.fingerprints, data)
     measured = run_plans(plans.all(steps), plans.before, bench)
@@ -105,6 +131,22 @@ def run(config: RunConfig, folder: RunFolder) -> None:
     if config.evaluation.submission:
         write_submission(config, folder, measured, data)
     show(results, config.evaluation.protocol)
+
+
+def describe_start(config: RunConfig, bench: Bench, weights: Path, folder: RunFolder) -> None:
+    """Say and record what a Hugging Face folder gave.
+
+    Raises UserError where a task asks the pretraining head, and the folder has none.
+    """
+    from mlm_lab.training.weights import load_start
+
+    module, taken = load_start(weights, config, bench.tokenizer)
+    console.say(f"{weights}: {', '.join(taken.loaded)}" + (f"; not in it: {', '.join(taken.fresh)}" if taken.fresh else ""))
+    if taken.fresh and (asking := [name for name, task in config.tasks.items() if task.reads_heads]):
+        given = f"{', '.join(taken.fresh)} missing in {weights}"
+        raise UserError(f"{', '.join(asking)}: asks the pretraining head, which would be a random one", given=given)
+    parameters = {"total": sum(p.numel() for p in module.parameters()), "encoder": sum(p.numel() for p in module.encoder.parameters())}
+    folder.update_summary(parameters=parameters, precision=resolve_precision(config.trainer))
 
 
 def load_examples(config: RunConfig, name: str) -> TaskData:

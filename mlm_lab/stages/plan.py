@@ -1,4 +1,4 @@
-"""What a run would be: its sizes and costs, without a step of training. `python -m mlm_lab stages=[plan] ...`"""
+"""What a run would be: its sizes, costs and time, without training it. `python -m mlm_lab stages=[plan] ...`"""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mlm_lab.run_config import RunConfig
     from mlm_lab.run_folder import RunFolder
     from mlm_lab.training.course import Course
+    from mlm_lab.training.estimate import Estimate
 
 STEP_COLUMNS = [
     "row length",
@@ -36,19 +37,31 @@ def check(config: RunConfig) -> None:
 
 
 def run(config: RunConfig, folder: RunFolder) -> None:
-    """Print parameters, steps, tokens, positions, FLOPs and memory, of the run and of each of its length phases. Prepares the token store
-    where there is none yet; costs come from shapes, so that no weight is made and no text of the run's size is needed."""
+    """Print parameters, steps, tokens, positions, FLOPs, memory and time, of the run and of each of its length phases. Prepares the token
+    store where there is none yet. Costs come from shapes, so that no weight is made and no text of the run's size is needed; the time
+    from a few rows on this machine's device."""
     import torch
 
     from mlm_lab.training.course import Course
+    from mlm_lab.training.estimate import estimate_time
 
+    store = prepare(config).store_folder
     with torch.device("meta"):
-        course = Course.open(config, prepare(config).store_folder)
+        course = Course.open(config, store)
     steps = None if config.budget.hours is not None else course.steps(None)
-    console.table("Plan", ["", "value", ""], _totals(course, steps, resolve_precision(config.trainer)))
+    estimate = estimate_time(config, store, course.parameters)
+    rows = [*_totals(course, steps, resolve_precision(config.trainer)), _time(steps, estimate)]
+    console.table("Plan", ["", "value", ""], rows)
     console.table("An average step", STEP_COLUMNS, [_phase_row(course, number, steps) for number in range(len(course.phases))], STEP_NOTE)
     for line in describe_plans(config, course.train):
         console.say(line)
+
+
+def _time(steps: int | None, estimate: Estimate) -> list[str]:
+    if estimate.seconds_per_step is None:
+        return ["time", "-", estimate.note]
+    whole = "" if steps is None else f"{console.duration(steps * estimate.seconds_per_step)}, "
+    return ["time", f"{whole}{estimate.seconds_per_step:.3g} s a step", estimate.note]
 
 
 def _totals(course: Course, steps: int | None, precision: str) -> list[list[str]]:

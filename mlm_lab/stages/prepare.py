@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +15,10 @@ from mlm_lab.data.build_once import build_once
 from mlm_lab.data.documents import TRAIN
 from mlm_lab.data.store_build import build_store, store_fingerprint
 from mlm_lab.data.token_store import MANIFEST, SPLITS, TOKENIZER, Manifest, TokenStore, vocabulary_from_dict
+from mlm_lab.run_config import settings_of
 from mlm_lab.tokenizers.loading import LoadedTokenizer, load
 from mlm_lab.tokenizers.pretrained import Pretrained
+from mlm_lab.tokenizers.words import settle
 from mlm_lab.training.phases import phases_of
 from mlm_lab.types import Vocabulary
 
@@ -47,8 +49,9 @@ class Prepared:
 
 
 def check(config: RunConfig) -> None:
-    """Raises UserError for what can be seen of the corpus without reading it."""
+    """Raises UserError for what can be seen of the corpus without reading it, and where the package that finds words is missing."""
     config.data.check()
+    settle(config.tokenizer.words)
 
 
 def run(config: RunConfig, folder: RunFolder) -> None:
@@ -132,7 +135,8 @@ def _tokenizer_folder(config: RunConfig, text: str) -> Path:
     import tokenizers
 
     name = type(config.tokenizer).__name__.lower()
-    settings = json.dumps([text, name, asdict(config.tokenizer), tokenizers.__version__])
+    settings = {key: value for key, value in settings_of(config.tokenizer).items() if key != "_target_"}
+    settings = json.dumps([text, name, settings, tokenizers.__version__])
     return config.cache_dir / "tokenizers" / f"{name}-{hashlib.sha256(settings.encode()).hexdigest()[:NAME_DIGITS]}"
 
 
@@ -144,7 +148,7 @@ def _tokenizer(config: RunConfig, text: str) -> tuple[LoadedTokenizer, int | Non
     with build_once(folder, "tokenizer") as unfinished:
         if unfinished is not None:
             reading = _Reading(config)
-            LoadedTokenizer(config.tokenizer.train(reading.texts())).save(unfinished)
+            LoadedTokenizer(config.tokenizer.train(reading.texts()), words=settle(config.tokenizer.words)).save(unfinished)
             (unfinished / CORPUS_SIZE).write_text(json.dumps({"characters": reading.characters}), encoding="utf-8")
     return load(folder), json.loads((folder / CORPUS_SIZE).read_text(encoding="utf-8"))["characters"]
 

@@ -8,6 +8,7 @@ The same command continues a run that was stopped, from its last checkpoint, and
 from __future__ import annotations
 
 import signal
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,7 +75,9 @@ def run(config: RunConfig, folder: RunFolder) -> None:
     tokenizer.save(folder.path)
     folder.update_summary(weights_sha256=save_weights(whole, folder.path))
     draw_loss_curve(folder.metrics_csv, folder.read_summary(), folder.path / FIGURE)
-    show_result(folder.read_summary(), fill_mask_samples(whole, module.course.validation, tokenizer, SAMPLES))
+    samples = fill_mask_samples(whole, module.course.validation, tokenizer, SAMPLES)
+    folder.update_summary(fill_mask=[asdict(sample) for sample in samples])
+    show_result(folder.read_summary(), samples)
     console.say(f"loss curve beside what frequencies and neighbours give: {folder.path / FIGURE}")
 
 

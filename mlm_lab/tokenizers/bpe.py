@@ -9,11 +9,12 @@ The trainer gives the same merges on every run and for any number of threads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from mlm_lab.errors import require
+from mlm_lab.tokenizers.words import OWN, WAYS
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -32,6 +33,11 @@ class Bpe:
     """Tokens <extra_id_0>, <extra_id_1>, ... at the end of the vocabulary, for span corruption."""
     train_characters: int
     """Most characters of the training split that the vocabulary is learnt from, spread evenly over it."""
+    words: str
+    """Where words begin, for masks over whole words: own (as it splits before it makes pieces), spaces (a corpus that comes in words),
+    unicode (Unicode's rules and ICU's dictionaries, for scripts without spaces), jieba (Chinese); more in tokenizers/words.py."""
+
+    ADDED: ClassVar[Mapping[str, object]] = {"words": OWN}
 
     def __post_init__(self) -> None:
         least = 256 + len(SPECIAL_TOKENS) + self.num_sentinels
@@ -39,6 +45,7 @@ class Bpe:
             ("num_sentinels", self.num_sentinels, self.num_sentinels >= 0, "0 or more"),
             ("vocab_size", self.vocab_size, self.vocab_size >= least, f"{least} or more (256 bytes, 5 special tokens and the sentinels)"),
             ("train_characters", self.train_characters, self.train_characters > 0, "1 or more"),
+            ("words", self.words, self.words in WAYS, ", ".join(WAYS)),
         )
 
     def train(self, texts: Iterator[str]) -> Tokenizer:

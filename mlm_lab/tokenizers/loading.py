@@ -17,13 +17,14 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from mlm_lab.errors import UserError
+from mlm_lab.tokenizers.words import OWN, first_tokens
 from mlm_lab.types import Vocabulary
 
 TOKENIZER = "tokenizer.json"
 NAMES = "special_tokens_map.json"
 """Which token is which, in Hugging Face's form: {"mask_token": "[MASK]", ...}."""
-NEW_WORDS = "new_words"
-"""Beside them: added tokens that are ordinary words."""
+NEW_WORDS, WORDS = "new_words", "words"
+"""Beside them: added tokens that are ordinary words; where words begin (words.py)."""
 ROLES = {
     "pad": ("[PAD]", "<pad>", "<|padding|>"),
     "unk": ("[UNK]", "<unk>"),
@@ -50,9 +51,11 @@ class LoadedTokenizer:
         names: Mapping[str, str] | None = None,
         where: str = "the tokenizer",
         new_words: Sequence[str] = (),
+        words: str = OWN,
     ):
         """names: role (pad, unk, cls, sep, mask) -> token, where it is known; the others are found by their usual names. new_words: added
-        tokens that are words of the text like others, and not to be left alone by the masks.
+        tokens that are words of the text like others, and not to be left alone by the masks. words: where words begin, as `words.settle`
+        gives it.
 
         Raises:
             UserError: pad, cls, sep or mask is missing. Without UNK (byte-level vocabularies) unk_id is the pad's id, which no text gives.
@@ -60,7 +63,7 @@ class LoadedTokenizer:
         tokenizer.no_truncation()
         tokenizer.no_padding()
         tokenizer.encode_special_tokens = True
-        self.tokenizer, self.new_words = tokenizer, frozenset(new_words)
+        self.tokenizer, self.new_words, self.words = tokenizer, frozenset(new_words), words
         self.names = {role: token for role in ROLES if (token := _find(tokenizer, role, names or {})) is not None}
         if missing := [role for role in ("pad", "cls", "sep", "mask") if role not in self.names]:
             raise UserError(
@@ -78,7 +81,8 @@ class LoadedTokenizer:
 
     @cached_property
     def fingerprint(self) -> str:
-        return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()
+        words = "" if self.words == OWN else f"\n{self.words}"
+        return hashlib.sha256(f"{self.text}{words}".encode("utf-8", "surrogatepass")).hexdigest()
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
@@ -110,6 +114,8 @@ class LoadedTokenizer:
         lengths = np.fromiter((len(encoding) for encoding in encodings), dtype=np.int64, count=len(encodings))
         total = int(lengths.sum())
         ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), dtype=np.int64, count=total)
+        if self.words != OWN:
+            return ids, first_tokens(self.words, texts, encodings), lengths
         words = np.fromiter(chain.from_iterable(encoding.word_ids for encoding in encodings), dtype=np.int64, count=total)
         starts = np.ones(total, dtype=bool)
         starts[1:] = words[1:] != words[:-1]
@@ -141,11 +147,12 @@ class LoadedTokenizer:
         (folder / TOKENIZER).write_text(self.text, encoding="utf-8")
         names: dict[str, object] = {f"{role}_token": token for role, token in self.names.items()}
         names |= {NEW_WORDS: sorted(self.new_words)} if self.new_words else {}
+        names |= {WORDS: self.words} if self.words != OWN else {}
         (folder / NAMES).write_text(json.dumps(names, indent=1, ensure_ascii=False), encoding="utf-8")
         return folder / TOKENIZER
 
     def __reduce__(self) -> tuple:
-        return (_from_text, (self.text, self.names, sorted(self.new_words)))
+        return (_from_text, (self.text, self.names, sorted(self.new_words), self.words))
 
 
 def load(path: Path | str) -> LoadedTokenizer:
@@ -165,12 +172,12 @@ def load(path: Path | str) -> LoadedTokenizer:
         tokenizer = Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises plain Exception
         raise UserError(f"this is not a {TOKENIZER}", where=str(file), given=str(error)) from None
-    names, new_words = _names_beside(file)
-    return LoadedTokenizer(tokenizer, names, str(file), new_words)
+    names, new_words, words = _names_beside(file)
+    return LoadedTokenizer(tokenizer, names, str(file), new_words, words)
 
 
-def _from_text(text: str, names: Mapping[str, str], new_words: Sequence[str]) -> LoadedTokenizer:
-    return LoadedTokenizer(Tokenizer.from_str(text), names, new_words=new_words)
+def _from_text(text: str, names: Mapping[str, str], new_words: Sequence[str], words: str) -> LoadedTokenizer:
+    return LoadedTokenizer(Tokenizer.from_str(text), names, new_words=new_words, words=words)
 
 
 def _find(tokenizer: Tokenizer, role: str, names: Mapping[str, str]) -> str | None:
@@ -178,10 +185,12 @@ def _find(tokenizer: Tokenizer, role: str, names: Mapping[str, str]) -> str | No
     return next((name for name in candidates if tokenizer.token_to_id(name) is not None), None)
 
 
-def _names_beside(file: Path) -> tuple[dict[str, str], list[str]]:
-    """Role -> token from a Hugging Face folder's own files, where a token stands as text or as {"content": text}; and the new words."""
+def _names_beside(file: Path) -> tuple[dict[str, str], list[str], str]:
+    """Role -> token from a Hugging Face folder's own files, where a token stands as text or as {"content": text}; the new words; and where
+    words begin."""
     names: dict[str, str] = {}
     new_words: list[str] = []
+    words = OWN
     for config in (file.parent / "tokenizer_config.json", file.parent / NAMES):
         try:
             content = json.loads(config.read_text(encoding="utf-8"))
@@ -196,4 +205,5 @@ def _names_beside(file: Path) -> tuple[dict[str, str], list[str]]:
             if isinstance(token := token.get("content") if isinstance(token, dict) else token, str):
                 names[role] = token
         new_words += [word for word in content.get(NEW_WORDS, []) if isinstance(word, str)]
-    return names, new_words
+        words = content.get(WORDS, words)
+    return names, new_words, words

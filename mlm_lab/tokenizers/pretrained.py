@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from mlm_lab.errors import UserError, require
+from mlm_lab.tokenizers.words import OWN, WAYS, settle
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -26,9 +27,17 @@ class Pretrained:
     new_words: str | None
     """A text file with a word a line: words of a domain that become tokens of their own, at the end. They are ordinary tokens: they are
     masked, drawn and predicted as the others are. With pretrained=FOLDER each starts as the mean of the pieces that it was before."""
+    words: str
+    """Where words begin, for masks over whole words: own (as it splits before it makes pieces), spaces (a corpus that comes in words),
+    unicode (Unicode's rules and ICU's dictionaries, for scripts without spaces), jieba (Chinese); more in tokenizers/words.py."""
+
+    ADDED: ClassVar[Mapping[str, object]] = {"words": OWN}
 
     def __post_init__(self) -> None:
-        require(("num_sentinels", self.num_sentinels, self.num_sentinels >= 0, "0 or more"))
+        require(
+            ("num_sentinels", self.num_sentinels, self.num_sentinels >= 0, "0 or more"),
+            ("words", self.words, self.words in WAYS, ", ".join(WAYS)),
+        )
 
     def fingerprint(self) -> str:
         """Digest of what the files say: the tokenizer with its sentinels, and which token is which. Raises UserError as `load` does."""
@@ -45,11 +54,12 @@ class Pretrained:
         given = load(self.path)
         lacking = [name for name in sentinel_names(self.num_sentinels) if given.tokenizer.token_to_id(name) is None]
         words = [word for word in self._words() if len(given.encode(word)) > 1 and given.tokenizer.token_to_id(word) is None]
-        if not lacking and not words:
+        if not lacking and not words and self.words == OWN:
             return given
         given.tokenizer.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in lacking])
         given.tokenizer.add_tokens([AddedToken(word, single_word=True, normalized=True) for word in words])
-        return LoadedTokenizer(given.tokenizer, given.names, self.path, [*given.new_words, *words])
+        way = given.words if self.words == OWN else settle(self.words)
+        return LoadedTokenizer(given.tokenizer, given.names, self.path, [*given.new_words, *words], way)
 
     def _words(self) -> list[str]:
         """The words of new_words, each once, in the order of the file."""

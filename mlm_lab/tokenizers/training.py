@@ -6,7 +6,7 @@ the number of threads is put in order by its own file (wordpiece.py, unigram.py;
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -70,11 +70,14 @@ def _pieces(text: str) -> Iterator[str]:
     yield text[start:] if start else text
 
 
-def alphabet_of(texts: Iterable[str], normalizer: Normalizer, size: int) -> list[str]:
+def alphabet_of(
+    texts: Iterable[str], normalizer: Normalizer, size: int, stands_alone: Callable[[str], bool] = lambda character: False
+) -> list[str]:
     """The characters that a vocabulary of `size` pieces should spell, in code point order: printable ASCII and the frequent others.
 
     The most frequent ones that cover ALPHABET_COVERAGE of the sample, as long as they and their "##" forms take at most half of what
-    ASCII leaves; of two that are equally frequent the lower code point comes first.
+    ASCII leaves; of two that are equally frequent the lower code point comes first. stands_alone: whether a character is a word wherever
+    it stands, so that it has no "##" form (Chinese ones, punctuation).
     """
     ascii_characters = {c for c in normalizer.normalize_str(PRINTABLE_ASCII) if not c.isspace()}
     counts = np.zeros(0x110000, dtype=np.int64)
@@ -87,7 +90,9 @@ def alphabet_of(texts: Iterable[str], normalizer: Normalizer, size: int) -> list
     covered = np.cumsum(counts[ranked])
     enough = int(np.searchsorted(covered, ALPHABET_COVERAGE * covered[-1])) + 1 if ranked else 0
     others = [chr(code) for code in ranked[:enough] if chr(code) not in ascii_characters]
-    return sorted(ascii_characters.union(others[: max(size - LEAST_PIECES, 0) // 4]))
+    pieces = np.cumsum([1 if stands_alone(character) else 2 for character in others])
+    fitting = int(np.searchsorted(pieces, max(size - LEAST_PIECES, 0) // 2, side="right"))
+    return sorted(ascii_characters.union(others[:fitting]))
 
 
 def sentinel_names(number: int) -> list[str]:

@@ -11,11 +11,12 @@ characters, six decimals, and pieces sorted by score and spelling, all runs and 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from mlm_lab.errors import require
+from mlm_lab.tokenizers.words import OWN, WAYS
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -37,6 +38,11 @@ class Unigram:
     train_characters: int
     """Most characters of the training split that the vocabulary is learnt from, spread evenly over it. Training takes about a second for
     each 300,000."""
+    words: str
+    """Where words begin, for masks over whole words: own (as it splits before it makes pieces), spaces (a corpus that comes in words),
+    unicode (Unicode's rules and ICU's dictionaries, for scripts without spaces), jieba (Chinese); more in tokenizers/words.py."""
+
+    ADDED: ClassVar[Mapping[str, object]] = {"words": OWN}
 
     def __post_init__(self) -> None:
         least = 256 + self.num_sentinels
@@ -44,6 +50,7 @@ class Unigram:
             ("num_sentinels", self.num_sentinels, self.num_sentinels >= 0, "0 or more"),
             ("vocab_size", self.vocab_size, self.vocab_size >= least, f"{least} or more (256 and the sentinels)"),
             ("train_characters", self.train_characters, self.train_characters > 0, "1 or more"),
+            ("words", self.words, self.words in WAYS, ", ".join(WAYS)),
         )
 
     def train(self, texts: Iterator[str]) -> Tokenizer:

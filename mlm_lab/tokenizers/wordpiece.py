@@ -11,11 +11,12 @@ vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from mlm_lab.errors import require
+from mlm_lab.tokenizers.words import OWN, WAYS
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -33,6 +34,11 @@ class WordPiece:
     """Tokens <extra_id_0>, <extra_id_1>, ... at the end of the vocabulary, for span corruption."""
     train_characters: int
     """Most characters of the training split that the vocabulary is learnt from, spread evenly over it."""
+    words: str
+    """Where words begin, for masks over whole words: own (as it splits before it makes pieces), spaces (a corpus that comes in words),
+    unicode (Unicode's rules and ICU's dictionaries, for scripts without spaces), jieba (Chinese); more in tokenizers/words.py."""
+
+    ADDED: ClassVar[Mapping[str, object]] = {"words": OWN}
 
     def __post_init__(self) -> None:
         least = 256 + self.num_sentinels
@@ -40,7 +46,12 @@ class WordPiece:
             ("num_sentinels", self.num_sentinels, self.num_sentinels >= 0, "0 or more"),
             ("vocab_size", self.vocab_size, self.vocab_size >= least, f"{least} or more (256 and the sentinels)"),
             ("train_characters", self.train_characters, self.train_characters > 0, "1 or more"),
+            ("words", self.words, self.words in WAYS, ", ".join(WAYS)),
         )
+
+    def given_characters(self) -> list[str]:
+        """What the alphabet has whatever the text."""
+        return []
 
     def train(self, texts: Iterator[str]) -> Tokenizer:
         from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
@@ -53,12 +64,12 @@ class WordPiece:
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         tokenizer.decoder = decoders.WordPiece(prefix="##")
 
+        def stands_alone(character: str) -> bool:
+            return len(tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(f"a{character}a"))) > 1
+
         size = self.vocab_size - self.num_sentinels
-        alphabet = alphabet_of(sample.texts, tokenizer.normalizer, size)
-        stand_alone = {
-            c for c in alphabet if len(tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(f"a{c}a"))) > 1
-        }
-        inside = [f"##{c}" for c in alphabet if c not in stand_alone]
+        alphabet = sorted({*alphabet_of(sample.texts, tokenizer.normalizer, size, stands_alone), *self.given_characters()})
+        inside = [f"##{c}" for c in alphabet if not stands_alone(c)]
         trainer = trainers.WordPieceTrainer(
             vocab_size=size,
             special_tokens=[*SPECIAL_TOKENS, *alphabet, *inside],

@@ -78,10 +78,18 @@ class Recorder(lightning.Callback):
         if trainer.is_global_zero:
             self._file = MetricsFile(self.metrics_csv)
             self._file.cut_back(self.rows)
+        if module.step == 0 and module.course.config.pretrained is not None:
+            self._measure_start(trainer, module)
         self._bar = self._open.enter_context(console.progress("Pretraining", module.total_steps, "steps"))
         self._bar.update(module.step)
         self._first_step = module.step
         self.throughput.begin(self.positions(module))
+
+    def _measure_start(self, trainer: lightning.Trainer, module: Pretraining) -> None:
+        """A row for step 0: what given weights are worth on this text before they learn from it."""
+        row = evaluate(module.module, self.held_out, **self._place(trainer, module))
+        self._write(trainer, 0, row)
+        console.say(f"  start       held-out loss {row['val/loss']:.3f} before the first step")
 
     def teardown(self, trainer: lightning.Trainer, module: Pretraining, stage: str) -> None:
         self._open.close()

@@ -12,6 +12,7 @@ import torch
 from mlm_lab.data.token_store import TokenStore
 from mlm_lab.models.decoder import TransformerDecoder
 from mlm_lab.models.transformer import TransformerEncoder
+from mlm_lab.models.transformers_module import WrappedEncoder
 from mlm_lab.training.budget import StepFacts
 from mlm_lab.training.data import ATTENTION_MASKS, PhaseDataset, StepDataset
 from mlm_lab.training.phases import Phase, borders, examples_until, phase_at, phases_of, steps_until
@@ -181,7 +182,7 @@ class Course:
         batch = self.sample_batch(phase=phase.number)
         values = 0
         for stack in self.module.modules():
-            if isinstance(stack, TransformerEncoder):
+            if isinstance(stack, TransformerEncoder | WrappedEncoder):
                 mask = "decoder_attention_mask" if isinstance(stack, TransformerDecoder) else "attention_mask"
                 values += batch[mask].numel() * stack.hidden_size * stack.num_layers
         activations = 17 * values * share * bytes_a_value

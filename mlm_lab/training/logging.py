@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlm_lab.ranks import is_main_process
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from mlm_lab.run_folder import RunFolder
     from mlm_lab.training.wandb_run import WandbRun
 
+OF_A_CELL = ("n", "mean", "std", "median")
 TOTALS = ("steps", "tokens", "positions", "supervised_positions", "seconds", "tokens_per_second", "peak_memory_bytes")
 
 
@@ -59,7 +61,7 @@ class WandbLogger:
     @contextmanager
     def recording(self, folder: RunFolder, config: dict[str, Any]) -> Iterator[None]:
         """The run, from its first stage to its last. After it the summary of W&B's run holds whatever a sweep's metric may be, evaluations
-        too, and the run is closed, so that another one of this process is not taken for it.
+        too, its tables what the screen showed last, and the run is closed, so that another one of this process is not taken for it.
 
         A start that trains nothing opens a run where the summary has got something new, and always under an agent, whose point it is.
         """
@@ -74,7 +76,15 @@ class WandbLogger:
         values = headline(folder.read_summary())
         if _open_run() is None and (in_sweep() or values != before):
             self.build(folder, config)
+        if (run := _open_run()) is not None:
+            run.log_tables(tables(folder.read_summary()))
         _close(values, 0)
+
+    def log_artifact(self, folder: RunFolder, config: dict[str, Any], model: Path) -> None:
+        """Log an exported model's folder as an artifact of the run, named by the run folder. Offline it waits for `wandb sync`."""
+        (run,) = self.build(folder, config)
+        run.log_artifact(f"{folder.run_id}-export", model)
+        run.close({}, 0)
 
 
 def in_sweep() -> bool:
@@ -99,6 +109,24 @@ def headline(summary: Mapping[str, Any]) -> dict[str, float]:
         "parameters": parameters.get("total"),
     }
     return {name: value for name, value in values.items() if value is not None}
+
+
+def tables(summary: Mapping[str, Any]) -> dict[str, tuple[list[str], list[list[Any]]]]:
+    """Name -> columns and rows of what a run's summary.json has that is no number: held-out losses side by side, the tasks with their
+    spread and their floor, and what the model filled in for a mask. Without those that are empty."""
+    held_out = [[name, value] for name, value in (summary.get("metrics") or {}).items() if isinstance(value, int | float)]
+    tasks = [
+        [task, metric, *(cell.get(name) for name in OF_A_CELL), (cell.get("floor") or {}).get("mean")]
+        for task, metrics in (summary.get("evaluation") or {}).items()
+        for metric, cell in metrics.items()
+    ]
+    samples = [[sample["text"], sample["gold"], " | ".join(sample["answers"])] for sample in summary.get("fill_mask") or []]
+    found = {
+        "held_out": (["metric", "value"], held_out),
+        "downstream": (["task", "metric", *OF_A_CELL, "random start"], tasks),
+        "fill_mask": (["input", "gold", "top answers"], samples),
+    }
+    return {name: table for name, table in found.items() if table[1]}
 
 
 def _open_run() -> WandbRun | None:

@@ -16,6 +16,7 @@ import torch
 from mlm_lab.training.calibration import seconds_per_step
 from mlm_lab.training.course import Course
 from mlm_lab.training.data import step_loader
+from mlm_lab.training.fast_paths import choose_paths
 from mlm_lab.training.finite import SkippedSteps, step_where
 from mlm_lab.training.metrics import LOSS_PREFIX, Meter
 from mlm_lab.training.phases import Phase
@@ -61,6 +62,7 @@ class Pretraining(lightning.LightningModule):
         on_host = self.trainer.strategy.root_device.type == "cpu"
         chosen = self.settings.static_shapes
         self.module.static_shapes = self.settings.compile or not on_host if chosen == "auto" else chosen
+        choose_paths(self.module, self.settings, self.trainer.strategy.root_device, str(self.trainer.precision))
         if self.settings.compile and self._device_mesh is None:
             compile_module(self.module)
 

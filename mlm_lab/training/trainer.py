@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import lightning
 
 PRECISIONS = ("auto", "32-true", "bf16-mixed", "bf16-true", "64-true")
+ATTENTIONS = ("auto", "written_out", "sdpa", "varlen")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +36,13 @@ class TrainerSettings:
     static_shapes: bool | str
     """Whether all steps compute on the same shapes, unused label slots too, so that a compiler compiles once (for each length phase). auto:
     where the module is compiled, and on every device but the CPU, which would wait to count the slots. Never changes the result."""
+    fused_loss: bool | str
+    """Whether the projection to the vocabulary and its cross-entropy are computed in one buffer (models/vocabulary_loss.py), which takes
+    less time and a fifth of the memory. auto: on the CPU, not compiled. Changes a result by the rounding of sums alone."""
+    attention: str
+    """written_out: scores, softmax, weighted sum; sdpa: torch's scaled_dot_product_attention; auto: whichever is faster for the device and
+    the precision (models/attention.py); varlen: leaves out other documents of a row (GPUs in bf16, attention_dropout 0). A relative bias is
+    always written out, and a decoder has no varlen. Changes a result by the rounding of sums alone."""
     micro_batch_size: int | None
     """Sequences that pass through a device at a time; null: a rank's whole share of the step. Follows memory, never changes the result."""
     num_workers: int
@@ -55,6 +63,8 @@ class TrainerSettings:
             ("num_nodes", self.num_nodes, self.num_nodes >= 1, "at least 1"),
             ("precision", self.precision, self.precision in PRECISIONS, ", ".join(PRECISIONS)),
             ("static_shapes", self.static_shapes, self.static_shapes in (True, False, "auto"), "true, false or auto"),
+            ("fused_loss", self.fused_loss, self.fused_loss in (True, False, "auto"), "true, false or auto"),
+            ("attention", self.attention, self.attention in ATTENTIONS, ", ".join(ATTENTIONS)),
             ("micro_batch_size", self.micro_batch_size, self.micro_batch_size is None or self.micro_batch_size >= 1, "at least 1, or null"),
             ("num_workers", self.num_workers, self.num_workers >= 0, "at least 0"),
             ("log_every_steps", self.log_every_steps, self.log_every_steps >= 1, "at least 1"),

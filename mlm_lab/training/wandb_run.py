@@ -1,4 +1,4 @@
-"""W&B beside a run and never in its way: a thread of its own opens W&B's run, hands it the rows, closes it.
+"""W&B beside a run and never in its way: a thread of its own opens W&B's run, hands it rows, tables and artifacts, closes it.
 
 log_metrics ── queue ──> thread: wandb.init (online; where that fails, offline) -> run.log, ... -> summary -> finish
                          what could not be sent is told, with the command that sends it later
@@ -10,7 +10,7 @@ import queue
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ LOOK_SECONDS, INIT_SECONDS, FINISH_SECONDS = 15.0, 60.0, 60.0
 GRACE_SECONDS = 30.0
 """For W&B's own process to keep to that."""
 STEP = "trainer/global_step"
-_END = object()
+_END = None
 
 
 class WandbRun(Logger):
@@ -37,7 +37,7 @@ class WandbRun(Logger):
         """folder: where W&B keeps its files. settings: of wandb.init."""
         super().__init__()
         self._folder, self._online, self._settings = folder, online, settings
-        self._rows: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[Callable[[Any], object] | None] = queue.SimpleQueue()
         self._end: tuple[Mapping[str, Any], int] = ({}, 0)
         self._place = folder / "wandb"
         self._thread = threading.Thread(target=self._serve, name="wandb", daemon=True)
@@ -53,7 +53,16 @@ class WandbRun(Logger):
         return self._settings.get("id")
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        self._rows.put({**metrics, STEP: step})
+        row = {**metrics, STEP: step}
+        self._calls.put(lambda run: run.log(row))
+
+    def log_tables(self, tables: Mapping[str, tuple[list[str], list[list[Any]]]]) -> None:
+        """tables: name -> columns and rows."""
+        self._calls.put(lambda run: run.log({name: _table(*table) for name, table in tables.items()}))
+
+    def log_artifact(self, name: str, model: Path) -> None:
+        """The files of an exported model's folder."""
+        self._calls.put(lambda run: run.log_artifact(_artifact(name, model)))
 
     def log_hyperparams(self, *_: Any, **__: Any) -> None:
         """The config went with `settings`."""
@@ -61,7 +70,7 @@ class WandbRun(Logger):
     def close(self, summary: Mapping[str, Any], exit_code: int) -> None:
         """Tell W&B's run what it came to, and end it."""
         self._end = (summary, exit_code)
-        self._rows.put(_END)
+        self._calls.put(_END)
         self._thread.join(INIT_SECONDS * self._online + FINISH_SECONDS + GRACE_SECONDS)
         if self._thread.is_alive():
             self._tell("W&B does not answer")
@@ -76,8 +85,11 @@ class WandbRun(Logger):
         self._place = Path(run.dir).parent
         run.define_metric(STEP)
         run.define_metric("*", step_metric=STEP, step_sync=True)
-        while (row := self._rows.get()) is not _END:
-            run.log(row)
+        while (call := self._calls.get()) is not _END:
+            try:
+                call(run)
+            except Exception as error:
+                console.warn(f"W&B does not take a part of this run ({_first_line(error)})")
         summary, exit_code = self._end
         run.summary.update(summary)
         try:
@@ -110,6 +122,20 @@ def _look_for(address: str) -> None:
     """Raises OSError where no server answers; W&B's own client would try for minutes."""
     with suppress(urllib.error.HTTPError):  # an answer too
         urllib.request.urlopen(address, timeout=LOOK_SECONDS).close()
+
+
+def _table(columns: list[str], rows: list[list[Any]]) -> Any:
+    import wandb
+
+    return wandb.Table(columns=columns, data=rows, allow_mixed_types=True)
+
+
+def _artifact(name: str, model: Path) -> Any:
+    import wandb
+
+    artifact = wandb.Artifact(name, type="model")
+    artifact.add_dir(str(model))
+    return artifact
 
 
 def _first_line(error: BaseException) -> str:

@@ -19,8 +19,10 @@ from mlm_lab.types import ObjectiveModule, Vocabulary
 if TYPE_CHECKING:
     import torch
 
+    from mlm_lab.interchange.folder import Taken
     from mlm_lab.run_config import RunConfig
     from mlm_lab.run_folder import RunFolder
+    from mlm_lab.tokenizers.loading import LoadedTokenizer
 
 WEIGHTS, EARLIER = "weights.safetensors", "weights"
 
@@ -76,6 +78,17 @@ def load_module(folder: Path, config: RunConfig, vocabulary: Vocabulary, step: i
     module = fresh_module(config, vocabulary)
     load_weights(module, folder, step)
     return module.eval()
+
+
+def load_start(folder: Path, config: RunConfig, tokenizer: LoadedTokenizer) -> tuple[ObjectiveModule, Taken]:
+    """A Hugging Face folder's weights in the config's module, on the CPU, in evaluation mode, and what they are.
+
+    Raises UserError: the folder has no weights, or those of another encoder.
+    """
+    from mlm_lab.interchange.folder import HuggingFaceFolder
+
+    module = fresh_module(config, tokenizer.vocabulary)
+    return module.eval(), HuggingFaceFolder(folder).load_into(module, tokenizer)
 
 
 def kept_steps(folder: Path) -> list[int]:

@@ -14,6 +14,7 @@ from mlm_lab.errors import UserError
 from mlm_lab.export.tokenizer import save_tokenizer
 from mlm_lab.interchange.folder import HuggingFaceFolder
 from mlm_lab.interchange.format import Source
+from mlm_lab.models.transformers_encoder import TransformersEncoder
 from mlm_lab.run_config import RunConfig, config_hash
 from mlm_lab.runner import run
 from mlm_lab.tokenizers.loading import LoadedTokenizer, load
@@ -43,6 +44,16 @@ MODELS = {
 }
 
 
+DISENTANGLED = {"relative_attention": True, "position_biased_input": False, "pos_att_type": ["p2c", "c2p"], "position_buckets": 8}
+OTHERS = {
+    "DebertaV2ForMaskedLM": SIZES | DISENTANGLED | {"type_vocab_size": 0},
+    "DebertaV2Model": SIZES | DISENTANGLED | {"type_vocab_size": 0},
+    "XLMRobertaForMaskedLM": SIZES | {"pad_token_id": 1, "type_vocab_size": 1},
+    "DistilBertForMaskedLM": {"vocab_size": 257, "dim": 32, "n_layers": 3, "n_heads": 4, "hidden_dim": 64, "max_position_embeddings": 66},
+}
+"""Kinds that ours cannot be: Transformers builds the encoder."""
+
+
 @pytest.fixture(scope="module")
 def tokenizer() -> LoadedTokenizer:
     return LoadedTokenizer(compose(["tokenizer.vocab_size=400"]).tokenizer.train(iter(TEXTS)))
@@ -51,7 +62,7 @@ def tokenizer() -> LoadedTokenizer:
 def make_folder(folder: Path, architecture: str, tokenizer: LoadedTokenizer, **changes: object) -> nn.Module:
     """A Hugging Face folder with random weights."""
     model_class = getattr(transformers, architecture)
-    model = randomise(model_class(model_class.config_class(**MODELS[architecture] | changes)))
+    model = randomise(model_class(model_class.config_class(**(MODELS | OTHERS)[architecture] | changes)))
     model.save_pretrained(folder)
     tokenizer.save(folder)
     return model
@@ -88,6 +99,65 @@ def test_the_encoder_answers_as_in_transformers(architecture: str, tokenizer: Lo
     }.get(architecture, ("encoder", "head"))
     assert taken.loaded == expected_parts
     assert taken.fresh == {"BertModel": ("head",), "ElectraForPreTraining": ("generator", "generator_head")}.get(architecture, ())
+
+
+@pytest.mark.parametrize("architecture", OTHERS)
+def test_another_kind_of_encoder_is_built_by_transformers(architecture: str, tokenizer: LoadedTokenizer, tmp_path: Path):
+    theirs = make_folder(tmp_path, architecture, tokenizer)
+    config = compose([f"pretrained={tmp_path}", "max_length=48"])
+    assert type(config.model) is TransformersEncoder and config.tokenizer.path == str(tmp_path)
+    ours = fresh_module(config, tokenizer.vocabulary).eval()
+    taken = HuggingFaceFolder(tmp_path).load_into(ours, tokenizer)
+    ids = torch.randint(5, 250, (3, 40), generator=torch.Generator().manual_seed(0))
+    mask = torch.ones_like(ids)
+    mask[1, 30:] = 0
+    hidden = ours.encoder(ids, mask)
+    theirs.base_model.embeddings.word_embeddings.padding_idx = None
+    expected = theirs.base_model(input_ids=ids, attention_mask=mask).last_hidden_state
+    if architecture != "XLMRobertaForMaskedLM":  # whose positions follow the padding's id, which is another one here
+        assert_close_where_real(hidden, expected, mask)
+    has_head = architecture.endswith("MaskedLM")
+    assert taken.loaded == (("encoder", "head") if has_head else ("encoder",)) and taken.fresh == (() if has_head else ("head",))
+    if has_head and architecture != "XLMRobertaForMaskedLM":
+        logits = ours.head(hidden.flatten(0, 1), ours.encoder.embedding_weight).unflatten(0, ids.shape)[..., : tokenizer.vocabulary.size]
+        assert_close_where_real(logits, theirs(input_ids=ids, attention_mask=mask).logits[..., : logits.shape[-1]], mask, 1e-4)
+    chosen = compose([f"pretrained={tmp_path}", "model.config.num_hidden_layers=2", "max_length=48"])
+    with pytest.raises(UserError, match="another than the config's"):
+        HuggingFaceFolder(tmp_path).load_into(fresh_module(chosen, tokenizer.vocabulary), tokenizer)
+
+
+def test_a_kind_of_ours_may_be_left_to_transformers_too(tokenizer: LoadedTokenizer, tmp_path: Path):
+    """The same folder, read by us and by Transformers: the same numbers."""
+    make_folder(tmp_path, "BertForMaskedLM", tokenizer)
+    answers = []
+    ids = torch.randint(5, 250, (2, 40), generator=torch.Generator().manual_seed(0))
+    for words in ([], ["model=transformers", f"model.name_or_path={tmp_path}"]):
+        module = fresh_module(compose([f"pretrained={tmp_path}", "max_length=48", *words]), tokenizer.vocabulary).eval()
+        assert HuggingFaceFolder(tmp_path).load_into(module, tokenizer).loaded == ("encoder", "head")
+        answers.append(module.predict(ids, torch.ones_like(ids), None, torch.tensor([[3], [7]])))
+    torch.testing.assert_close(answers[0], answers[1], atol=2e-5, rtol=1e-4)
+
+
+def test_a_run_of_a_disentangled_encoder_goes_on_and_is_read_again(
+    tokenizer: LoadedTokenizer, tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    """DeBERTa, continued on another text, with packed rows; its run folder needs the first folder no more."""
+    from mlm_lab.config import load as load_config
+    from mlm_lab.training.weights import load_module
+
+    make_folder(tmp_path / "hf", "DebertaV2Model", tokenizer)
+    (tmp_path / "words.txt").write_text("catdog\n", encoding="utf-8")
+    config = tiny(tmp_path, f"pretrained={tmp_path}/hf", f"tokenizer.new_words={tmp_path}/words.txt")
+    summary = run(config)
+    assert summary["status"] == "finished" and summary["flops"]["total"] > 0
+    said = capsys.readouterr().out
+    assert "starts from" in said and "made anew: head" in said and "1 new tokens" in said
+    assert "before the first step" in said
+    (tmp_path / "hf" / "config.json").unlink()
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert (folder / "metrics.csv").read_text().splitlines()[1].startswith("0,"), "what it was worth before it learnt"
+    again = load_module(folder, load_config(folder), load(folder).vocabulary)
+    assert again.encoder.num_layers == 3
 
 
 def test_model_and_tokenizer_come_with_the_folder_unless_chosen(tokenizer: LoadedTokenizer, tmp_path: Path):

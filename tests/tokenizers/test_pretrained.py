@@ -25,7 +25,7 @@ def write(folder: Path, specials: tuple[str, ...], words: tuple[str, ...] = ("a"
 
 
 def given(path: Path, num_sentinels: int = 0):
-    return Pretrained(path=str(path), num_sentinels=num_sentinels, new_words=None).load()
+    return Pretrained(path=str(path), num_sentinels=num_sentinels, new_words=None, words="own").load()
 
 
 def test_special_tokens_are_found_by_their_usual_names(tmp_path: Path):

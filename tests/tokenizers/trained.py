@@ -26,7 +26,7 @@ def reference_texts(characters: int) -> list[str]:
 
 
 def train(kind: str, vocab_size: int = 900, lowercase: bool = False, characters: int = 60_000) -> LoadedTokenizer:
-    config = KINDS[kind](vocab_size=vocab_size, lowercase=lowercase, num_sentinels=20, train_characters=characters)
+    config = KINDS[kind](vocab_size=vocab_size, lowercase=lowercase, num_sentinels=20, train_characters=characters, words="own")
     return LoadedTokenizer(config.train(iter(reference_texts(characters))))
 
 

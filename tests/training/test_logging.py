@@ -10,7 +10,7 @@ import pytest
 
 from mlm_lab.errors import Interrupted
 from mlm_lab.run_folder import RunFolder
-from mlm_lab.training.logging import CsvLogger, WandbLogger, headline
+from mlm_lab.training.logging import CsvLogger, WandbLogger, headline, tables
 
 SUMMARY = {
     "status": "finished",
@@ -41,7 +41,11 @@ class FakeRun:
 
     def __init__(self) -> None:
         self.summary: dict = {}
+        self.tables: dict = {}
         self.exit_code: int | None = None
+
+    def log_tables(self, tables: dict) -> None:
+        self.tables |= tables
 
     def close(self, summary: dict, exit_code: int) -> None:
         self.summary, self.exit_code = summary, exit_code
@@ -72,6 +76,16 @@ def test_the_summary_has_what_evaluation_found_after_training(logger: WandbLogge
     with logger.recording(folder, {}):
         folder.update_summary(**SUMMARY)
     assert run.summary == TOLD and run.exit_code == 0
+
+
+def test_the_tables_have_what_the_screen_showed(logger: WandbLogger, run: FakeRun, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    with logger.recording(folder, {}):
+        folder.update_summary(**SUMMARY, fill_mask=[{"text": "a [MASK] b", "gold": "x", "answers": ["x", "y"]}])
+    assert run.tables["fill_mask"][1] == [["a [MASK] b", "x", "x | y"]]
+    assert run.tables["downstream"][1][0] == ["cola", "matthews", 2, 0.1, None, None, 0.0]
+    assert run.tables["held_out"][1] == [["val/loss", 4.0], ["probe/mlm_15_loss", 4.5]]
+    assert tables({}) == {}
 
 
 def test_a_run_that_was_stopped_is_closed_with_its_exit_code(logger: WandbLogger, run: FakeRun, tmp_path: Path) -> None:

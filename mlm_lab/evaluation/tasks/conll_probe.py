@@ -29,7 +29,7 @@ class ConllProbe(Task):
     """
 
     folder: str
-    """Folder under evaluation.data_dir/ner/."""
+    """Folder under evaluation.data_dir/ner/, or, with a slash in it, under evaluation.data_dir itself."""
     column: int | None
     """The tags' column, from 1, which is the words' (CoNLL-2003: 2 part of speech, 4 entity); null: the last one."""
     word_prefix: str

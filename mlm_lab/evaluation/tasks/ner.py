@@ -21,7 +21,7 @@ class Ner(FineTunedTask):
     """Entities of one corpus. dev is what is reported; a test part, where there is one, is reported as test/f1 and never mixed with it."""
 
     folder: str
-    """Folder under evaluation.data_dir/ner/."""
+    """Folder under evaluation.data_dir/ner/, or, with a slash in it, under evaluation.data_dir itself (zh/ner-msra)."""
     mode: str
     """finetune, or feature_based: encoder frozen, its last min(4, layers) layers concatenated, a two-layer BiLSTM of its width.
 
@@ -61,14 +61,15 @@ class Ner(FineTunedTask):
 
 
 def corpus_files(task: str, folder: str, evaluation: Evaluation) -> dict[str, Path]:
-    """part -> file of a corpus under evaluation.data_dir/ner. Raises UserError where train or dev is missing."""
+    """part -> file of a corpus under evaluation.data_dir (folder as in `Ner.folder`). Raises UserError where train or dev is missing."""
+    folder = folder if "/" in folder else f"ner/{folder}"
     if evaluation.data_dir is None:
         raise UserError(
             f"task {task} is read from files",
             given="evaluation.data_dir=null",
-            fix=f"give a folder that has ner/{folder}/train.txt: evaluation.data_dir=PATH",
+            fix=f"give a folder that has {folder}/train.txt: evaluation.data_dir=PATH",
         )
-    place = Path(evaluation.data_dir).expanduser() / "ner" / folder
+    place = Path(evaluation.data_dir).expanduser() / folder
     files = {part: find_file(place, stems, SUFFIXES) for part, stems in STEMS.items()}
     for part in ("train", "dev"):
         if files[part] is None:

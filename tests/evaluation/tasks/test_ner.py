@@ -122,9 +122,25 @@ def test_the_feature_based_task_is_the_same_corpus():
 
 @pytest.mark.parametrize(
     ("name", "entities"),
-    [("conll2003", (23499, 5942, 5648)), ("wnut17", (1975, 836, 1079)), ("wikiann", (27931, 14146, 13958))],
+    [
+        ("conll2003", (23499, 5942, 5648)),
+        ("wnut17", (1975, 836, 1079)),
+        ("wikiann", (27931, 14146, 13958)),
+        ("msra", (29113, 2827, 2957)),  # 29108, 2827, 2956 tags with B-: a few entities begin with I-, which conlleval counts too
+        ("weibo", (1895, 389, 418)),  # 1885, 389, 414
+    ],
 )
 def test_trap_32_published_entity_counts(shared_data, tmp_path, name, entities):
     data = task(name).load(evaluation(data_dir=str(shared_data)), tmp_path)
     parts = (data.train, data.dev, data.extra["test"])
     assert tuple(sum(len(extract_spans(example.tags)) for example in part) for part in parts) == entities
+
+
+def test_a_place_in_the_segmented_word_is_no_text(tmp_path):
+    (tmp_path / "zh/ner-weibo").mkdir(parents=True)
+    for stem in ("train", "dev"):
+        (tmp_path / f"zh/ner-weibo/{stem}.conll").write_text("现0\tB-PER.NOM\n10\tI-PER.NOM\n", encoding="utf-8")
+    data = task("weibo").load(evaluation(data_dir=str(tmp_path)), tmp_path)
+    assert data.train[0].words == ("现", "1") and "B-PER.NOM" in data.label_names
+    with pytest.raises(UserError, match=r"zh/ner-weibo/train.txt: evaluation.data_dir=PATH"):
+        task("weibo").check(evaluation())

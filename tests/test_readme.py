@@ -1,0 +1,121 @@
+"""Every command of the README is one that the program takes; those that need nothing special are run, at a size of seconds."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from mlm_lab.config import compose, first_values
+from mlm_lab.runner import run
+from mlm_lab.sweep.sweep_file import read
+from tests.conftest import REPOSITORY
+
+README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+BERT = {"model_type": "bert", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 64}
+BERT |= {"max_position_embeddings": 64, "hidden_act": "gelu"}
+SMALL = ["budget.steps=2", "batch_size=4", "max_length=32", "validation.sequences=8", "evaluation.seeds=1", "evaluation.epochs=1"]
+SMALL += ["tokenizer.vocab_size=400", "model=tiny", "evaluation.floor=false", "length_phases=null"]
+
+
+class Command(NamedTuple):
+    words: tuple[str, ...]
+    """What stands before the comment, as a shell takes it apart."""
+    needs: str
+    """What it needs beside the install; "" for nothing."""
+
+    def __str__(self) -> str:
+        return " ".join(self.words)
+
+
+def commands() -> list[Command]:
+    """Of the code blocks in bash, and those that the introduction indents."""
+    lines = [line for block in re.findall(r"```bash\n(.*?)```", README, re.DOTALL) for line in block.splitlines()]
+    lines += re.findall(r"^    ((?:pip|python) .*)$", README, re.MULTILINE)
+    found = []
+    for line in lines:
+        command, _, comment = line.partition("  #") if not line.startswith("#") else ("", "", line)
+        for part in command.split("&&"):
+            if words := tuple(shlex.split(part)):
+                found.append(Command(words, comment.partition("needs ")[2]))
+    return found
+
+
+COMMANDS = commands()
+RUNS = [command for command in COMMANDS if command.words[:3] == ("python", "-m", "mlm_lab")]
+DOORS = {"mlm_lab", "mlm_lab.sweep", "mlm_lab.report", "mlm_lab.export"}
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with what the upper-case words of the README stand for."""
+    sentences = [
+        f"The {noun} {verb} the {other}." for noun in ("cat", "dog", "bird") for verb in ("saw", "met") for other in ("mat", "tree")
+    ]
+    text = "\n\n".join(" ".join(sentences[start : start + 4]) for start in range(9)) + "\n"
+    (tmp_path / "CORPUS").mkdir()
+    (tmp_path / "CORPUS/a.txt").write_text(text * 4)
+    (tmp_path / "CORPUS/a.jsonl").write_text("".join(json.dumps({"text": part}) + "\n" for part in text.split("\n\n") * 4))
+    (tmp_path / "NER.conll").write_text("".join(f"the O\n{word}{i} B-X\nsat O\n\n" for i in range(40) for word in ("cat", "dog")))
+    (tmp_path / "FOLDER").mkdir()
+    (tmp_path / "FOLDER/config.json").write_text(json.dumps(BERT))
+    (tmp_path / "words.txt").write_text("catdog\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def overrides(command: Command) -> list[str]:
+    return [word.replace(".jsonl.gz", ".jsonl") for word in command.words[3:] if word != "-m"]
+
+
+def test_the_readme_has_every_recipe() -> None:
+    assert len(RUNS) >= 14
+    for recipe in ("My own corpus", "My own NER file", "Compare two ratios", "Continue from a published model", "Eight GPUs, SLURM, a TPU"):
+        assert f"**{recipe}" in README, recipe
+    for recipe in ("W&B agents", "An objective in two files", "From Python or a notebook"):
+        assert f"**{recipe}" in README, recipe
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=str)
+def test_a_command_is_of_a_program_that_is_known(command: Command) -> None:
+    if command.words[:2] == ("python", "-m"):
+        assert command.words[2] in DOORS | {"tests.benchmarks.throughput"}
+    else:
+        assert command.words[0] in ("pip", "pytest", "wandb", "taskset", "cp", "mkdir") or command.words == (".ci/run",)
+    if command.words[0] == "wandb":
+        assert command.needs
+
+
+@pytest.mark.parametrize("command", RUNS, ids=str)
+def test_a_run_composes(command: Command, place: Path) -> None:
+    words = [word for word in overrides(command) if not word.startswith(("--", "hydra"))]
+    compose(first_values(words))
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.words[2:3] == ("mlm_lab.sweep",)], ids=str)
+def test_a_sweep_is_read(command: Command) -> None:
+    words = [word for word in command.words[4:] if "=" in word]
+    sweep = read(REPOSITORY / command.words[3]).with_words(words)
+    assert sweep.points() or sweep.is_searched
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [c for c in RUNS if not c.needs], ids=str)
+def test_a_command_that_needs_nothing_runs(command: Command, place: Path, request: pytest.FixtureRequest) -> None:
+    words = overrides(command)
+    if any(word.startswith(("--", "-m")) for word in command.words[3:]) or any(word.startswith("trainer=") for word in words):
+        pytest.skip("said by tests/test_main.py (--help, --cfg, -m) and tests/training (ranks)")
+    if any("DATA" in word for word in words):
+        data = request.getfixturevalue("shared_data")
+        words = [word.replace("DATA", str(data)) for word in words] + ["evaluation.train_limit=50"]
+    if any(word.startswith("pretrained=") for word in words):
+        pytest.skip("said by tests/interchange and tests/stages/test_hugging_face.py")
+    text = [] if any(word.startswith("data=") for word in words) else ["data=text", f"data.files={place}/CORPUS/a.txt"]
+    kept = [word for word in words if not word.startswith(("budget.", "+experiment=quickstart"))]
+    places = [f"cache_dir={place}/cache", f"output_dir={place}/runs", "trainer=cpu", "evaluation.jobs=1"]
+    summary = run(compose([*kept, *text, *SMALL, *places]))
+    assert summary["status"] == "finished"
