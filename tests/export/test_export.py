@@ -24,11 +24,11 @@ SMALL = ["model.hidden_size=32", "model.num_layers=2", "model.num_heads=4", "mod
 VOCABULARY = ["tokenizer.vocab_size=400"]
 
 
-def make_run(folder: Path, *overrides: str, weights_std: float = 0.2) -> tuple[RunConfig, Path]:
+def make_run(folder: Path, *overrides: str, weights_std: float = 0.2, sizes: bool = True) -> tuple[RunConfig, Path]:
     """A finished run with random weights, large enough that a wrong one shows."""
     import yaml
 
-    config = compose([*overrides, *SMALL, *VOCABULARY, f"output_dir={folder}"])
+    config = compose([*overrides, *(SMALL if sizes else []), *VOCABULARY, f"output_dir={folder}"])
     tokenizer = LoadedTokenizer(config.tokenizer.train(iter(TEXTS)))
     run = RunFolder.of(folder, "f" * 64)
     run.record_start(yaml.safe_dump(to_dict(config)), overrides)
@@ -88,6 +88,24 @@ def test_a_preset_answers_the_same_in_transformers(preset: str, tmp_path: Path):
         getattr(transformers, auto).from_pretrained(tmp_path / "out")
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {"README.md", "config.json", "model.safetensors", "tokenizer.json"}
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == [], "nothing unfinished is left"
+
+
+@pytest.mark.parametrize(
+    ("kind", "architecture"), [("deberta-v2", "DebertaV2ForMaskedLM"), ("distilbert", "DistilBertForMaskedLM"), ("modernbert", None)]
+)
+def test_an_encoder_of_transformers_goes_back_as_what_it_is(kind: str, architecture: str | None, tmp_path: Path):
+    """The vocabulary's padding gone, its masked-token head beside it."""
+    sizes = "hidden_size: 32, num_hidden_layers: 2, num_attention_heads: 4, intermediate_size: 64, max_position_embeddings: 64"
+    sizes = sizes if kind != "distilbert" else "dim: 32, n_layers: 2, n_heads: 4, hidden_dim: 64, max_position_embeddings: 64"
+    describe = f"model.config={{model_type: {kind}, {sizes}, position_buckets: 8, relative_attention: true}}"
+    _, run = make_run(tmp_path / "runs", "model=transformers", describe, "max_length=48", sizes=False)
+    if architecture is None:  # its head is another function
+        with pytest.raises(UserError, match="the objective's head"):
+            export(run, tmp_path / "out")
+        return
+    assert export(run, tmp_path / "out").architectures == {".": architecture}
+    assert json.loads((tmp_path / "out/config.json").read_text())["vocab_size"] % 64 != 0
+    assert export(run, tmp_path / "alone", encoder_only=True).architectures["."].endswith("Model")
 
 
 def test_fill_mask_pipeline(tmp_path: Path):
