@@ -120,6 +120,19 @@ def test_fill_mask_pipeline(tmp_path: Path):
     assert (ids[0], ids[-1], ids.count(ours.mask_id)) == (ours.cls_id, ours.sep_id, 1)
 
 
+@pytest.mark.parametrize("model", ["tiny", "modern_tiny", "base"])
+def test_sentence_transformers_takes_it_as_a_word_embedding_model(model: str, tmp_path: Path):
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    _, run = make_run(tmp_path / "runs", f"model={model}")
+    export(run, tmp_path / "out")
+    vectors = sentence_transformers.SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(TEXTS[:2])  # with mean pooling
+    theirs, tokenizer = (getattr(transformers, name).from_pretrained(tmp_path / "out") for name in ("AutoModel", "AutoTokenizer"))
+    batch = tokenizer(TEXTS[:2], padding=True, return_tensors="pt")
+    with torch.no_grad():
+        hidden, mask = theirs.eval()(**batch).last_hidden_state, batch["attention_mask"][..., None]
+    torch.testing.assert_close(torch.from_numpy(vectors), (hidden * mask).sum(1) / mask.sum(1), atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
 def test_the_tokenizer_gives_our_rows(kind: str, tmp_path: Path):
     from mlm_lab.evaluation.encode import encode_texts
