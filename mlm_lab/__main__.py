@@ -7,6 +7,7 @@ import errno
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
@@ -15,8 +16,11 @@ from typing import NoReturn
 from mlm_lab.errors import DISK_FULL, Interrupted, UserError
 from mlm_lab.ranks import is_main_process
 
-_DISK = {*DISK_FULL, errno.EROFS, errno.EACCES, errno.EPERM}
-"""What the operating system says about a disk that a user has to see to."""
+_DISK = {*DISK_FULL, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EIO}
+"""What the operating system says about a disk, or a place on it, that a user has to see to."""
+
+RANK_SECONDS = 3.0
+"""For the first process of a run to say what went wrong, and to end the others."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,6 +34,8 @@ def answer(do: Callable[[], int]) -> int:
     try:
         return do()
     except UserError as error:
+        if not is_main_process():
+            _tell_of_a_rank(str(error))
         return _tell(str(error), error.exit_code)
     except Interrupted as error:
         return _tell(str(error), error.exit_code)
@@ -144,6 +150,13 @@ def _tell(message: str, exit_code: int) -> int:
         sys.stdout.flush()
         print(("error: " if exit_code < 128 else "") + "\n".join(cut), file=sys.stderr)
     return exit_code
+
+
+def _tell_of_a_rank(message: str) -> None:
+    """A mistake that all processes of a run meet is told by the first, which ends the others meanwhile; one that this one alone has met (a
+    machine without the files) is told here."""
+    time.sleep(RANK_SECONDS)
+    print(f"error, on process {os.environ.get('RANK', os.environ.get('LOCAL_RANK'))} of the run: {message}", file=sys.stderr)
 
 
 def _leave(exit_code: int) -> NoReturn:

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 Loaded = dict[tuple[str, ...], Any]
 """Chosen options, in Hydra's spelling -> what their YAML files say together (OmegaConf's DictConfig)."""
 BUDGETS = ("steps", "tokens", "flops", "hours")
+_SECRET = re.compile(
+    r"\$\{\s*oc\.env\s*:\s*((?:\w*_)?(?:APIKEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(?:_\w*)?)\s*[,}]", re.IGNORECASE
+)
 
 
 def compose(overrides: Sequence[str] = (), config_dir: Path | str | None = None, loaded: Loaded | None = None) -> RunConfig:
@@ -60,13 +63,18 @@ def load(folder: Path) -> RunConfig:
     """The config that a run folder keeps.
 
     Raises:
-        UserError: its keys are not those of this version of the program.
+        UserError: the file is damaged, or its keys are not those of this version of the program.
     """
     import yaml
 
     path = folder / "config.yaml"
     try:
-        return instantiate(yaml.safe_load(path.read_text(encoding="utf-8")))
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if not isinstance(values, dict) or not isinstance(values.get("task", {}), dict):
+            raise UserError("the run's config is no mapping of keys", where=str(path))
+        return instantiate(values)
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UserError("the run's config cannot be read", where=str(path), given=str(error).partition("\n")[0]) from None
     except InvalidFields as error:
         raise UserError(
             "the run was made by a version of mlm_lab whose config has other keys",
@@ -91,13 +99,30 @@ def compose_values(overrides: Sequence[str] = (), config_dir: Path | str | None 
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
 
     try:
         config = _Composition(overrides, config_dir, loaded).config
+        _refuse_secrets(OmegaConf.to_container(config, resolve=False))
         return OmegaConf.to_container(config, resolve=True)
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, YAMLError) as error:
         lines = [line.strip() for line in str(error.__cause__ or error).splitlines() if line.strip()]
         raise UserError("the config cannot be composed: " + "\n  ".join(lines[:6])) from error
+
+
+def _refuse_secrets(values: Any) -> None:
+    """A config is written down and shown: what the environment keeps secret must not come into it."""
+    if isinstance(values, Mapping):
+        values = list(values.values())
+    if isinstance(values, list):
+        for value in values:
+            _refuse_secrets(value)
+    elif isinstance(values, str) and (found := _SECRET.search(values)):
+        raise UserError(
+            "a secret of the environment would be written into the run's config",
+            given=values,
+            fix=f"leave it out: what needs {found[1]} reads it from the environment itself",
+        )
 
 
 def normalise(overrides: Sequence[str]) -> tuple[str, ...]:
@@ -267,7 +292,7 @@ class _Composition:
             files |= {key.split(".")[2]} if key.startswith("evaluation.files.") else set()
         known = [name for name in self._options.of("task") if name != "own"] if "task" in self._options.groups else []
         tasks = {}
-        for name in map(str, [names] if isinstance(names, str) else names or []):
+        for name in map(str, names if isinstance(names, Sequence) and not isinstance(names, str) else [] if names is None else [names]):
             if name in known or (name in files and name.isidentifier()):
                 tasks[name] = name if name in known else "own"
             else:

@@ -63,6 +63,9 @@ def build(values: Mapping[str, object], path: str, problems: list[Problem], cls:
 
     cls: the class, where the values have no `_target_`.
     """
+    if not isinstance(values, Mapping):
+        problems.append(Problem(path, values, "a mapping of keys"))
+        return None
     cls = cls or find_class(values.get("_target_"), path)
     hints, names = typing.get_type_hints(cls), [field.name for field in fields(cls) if field.init]
     ready: dict[str, object] = {}

@@ -22,6 +22,7 @@ summary.json, written whole by each update (a reader sees the old one or the new
     budget_steps           the budget in optimiser steps; frozen at the first start
     steps, tokens          optimiser steps done; raw corpus tokens
     positions              non-padding inputs, encoder and decoder; supervised_positions: targets; dropped_slots: targets without a slot
+    skipped_steps          steps without an update, since the gradient was not finite (training/finite.py)
     flops                  {total, head}: of the run, and the vocabulary projection's part
     parameters             {total, ...}
     precision              what the steps ran in (trainer.precision with auto resolved)

@@ -71,15 +71,21 @@ def _go_through(stages: list[ModuleType], config: RunConfig, folder: RunFolder, 
         for stage in stages:
             stage.run(config, folder)
     except (KeyboardInterrupt, Interrupted):
-        folder.update_summary(status="interrupted")
+        _record_end(folder, status="interrupted")
         raise
     except BaseException as error:
         status = _status_after_mistake(folder, summary.get("status")) if isinstance(error, UserError) else "failed"
-        folder.update_summary(status=status, error=f"{type(error).__name__}: {error}")
+        _record_end(folder, status=status, error=f"{type(error).__name__}: {error}")
         raise
     asked = evaluations_asked(run_hash, config).values() if "evaluate" in config.stages else ()
     folder.update_summary(status="finished", evaluated=sorted({*summary.get("evaluated", ()), *asked}))
     say(f"\nrun folder: {folder.path}")
+
+
+def _record_end(folder: RunFolder, **fields: object) -> None:
+    """Where the disk is full the summary stays as it is, and what ended the run is still told."""
+    with suppress(OSError):
+        folder.update_summary(**fields)
 
 
 def studies_of(summary: Mapping[str, Any], study: str | None) -> list[str]:

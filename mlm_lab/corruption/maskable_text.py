@@ -42,11 +42,17 @@ class MaskableText:
     @cached_property
     def word_sizes(self) -> np.ndarray:
         """(W,) int64: candidates in each word."""
-        return np.add.reduceat(self.candidates.ravel(), self.words, dtype=np.int64)
+        until = np.cumsum(self.candidates.ravel(), dtype=np.int64)[self.word_ends - 1]  # candidates up to each word's end
+        return np.diff(until, prepend=0)
+
+    @cached_property
+    def word_ends(self) -> np.ndarray:
+        """(W,) int64: the place behind each word."""
+        return np.append(self.words[1:], self.candidates.size)
 
     def per_token(self, per_word: np.ndarray) -> np.ndarray:
         """(W,) values -> (B, L): each token has its word's."""
-        return np.repeat(per_word, np.diff(self.words, append=self.candidates.size)).reshape(self.candidates.shape)
+        return np.repeat(per_word, self.word_ends - self.words).reshape(self.candidates.shape)
 
     def word_places(self, positions: np.ndarray) -> np.ndarray:
         """(B, S) places in the rows -> (B, S) the places where their words start."""
@@ -57,14 +63,16 @@ class MaskableText:
         """(B, L) uint32: the order of the candidates, smallest first; the rest last."""
         return np.where(self.candidates, self._ranks(stream, self.weights), LAST_RANK)
 
-    def ordered_words(self, stream: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def ordered_words(self, stream: str, at_most: int | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The words that hold candidates, in the order of their draws. A word weighs what its rarest token does, since it is no commoner.
+
+        at_most: only the first so many of each row, which is less work.
 
         Returns: (B, N) their numbers among all W; (B, N) the places in their rows where they start; (B,) how many a row has. Beyond those
         the numbers are of words without candidates.
         """
         rows, length = self.candidates.shape
-        number = np.zeros(self.candidates.size, dtype=np.int64)
+        number = np.empty(self.candidates.size, dtype=np.int64)  # read where words start alone
         number[self.words] = np.arange(len(self.words))
         eligible = np.zeros(self.candidates.size, dtype=bool)
         eligible[self.words] = self.word_sizes > 0
@@ -74,9 +82,13 @@ class MaskableText:
         keys <<= np.uint64(32)
         keys |= np.arange(length, dtype=np.uint64)  # the place: carried along, and the left one first where ranks are equal
         np.putmask(keys, ~eligible, np.uint64(2**64 - 1))
-        keys.sort(axis=1)
         count = eligible.sum(axis=1)
-        keys = keys[:, : count.max(initial=0)]
+        width = int(count.max(initial=0))
+        if at_most is not None and at_most < width:
+            keys.partition(at_most - 1, axis=1)
+            keys, width = keys[:, :at_most], at_most
+        keys.sort(axis=1)
+        keys = keys[:, :width]
         places = (keys & np.uint64(2**32 - 1)).astype(np.int64)
         places[np.arange(places.shape[1]) >= count[:, None]] = 0
         return number[places + np.arange(rows)[:, None] * length], places, count
@@ -86,8 +98,15 @@ class MaskableText:
         ranks = self.draws.ranks(self.epoch, self.index, stream, self.candidates.shape[1])
         return ranks if weights is None else race_keys(ranks, weights)
 
-    def select_quotas(self, quotas: np.ndarray) -> np.ndarray:
-        """(W,) tokens to select of each word, from its first candidate on -> (B, L) bool."""
-        before = np.cumsum(self.word_sizes) - self.word_sizes  # candidates before each word
-        counted = np.cumsum(self.candidates).reshape(self.candidates.shape)  # candidates up to and with each place
-        return self.candidates & (counted <= self.per_token(before + quotas))
+    def select_of(self, words: np.ndarray, quotas: np.ndarray) -> np.ndarray:
+        """(N,) words and (N,) tokens to select of each, from its first candidate on -> (B, L) bool."""
+        starts = self.words[words]
+        widths = self.word_ends[words] - starts
+        ends = np.cumsum(widths)  # of each word among the places of all N
+        places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + widths, widths)
+        real = self.candidates.ravel()[places]
+        counted = np.cumsum(real)  # candidates up to and with each place
+        before = np.append(0, counted)[ends - widths]
+        selected = np.zeros(self.candidates.size, dtype=bool)
+        selected[places[real & (counted <= np.repeat(before + quotas, widths))]] = True
+        return selected.reshape(self.candidates.shape)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from filelock import FileLock, Timeout
 from mlm_lab import console
 from mlm_lab.errors import DISK_FULL, UserError
 
+FIRST_SECONDS = 60.0
 NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
 
@@ -30,6 +32,7 @@ def build_once(folder: Path, what: str) -> Iterator[Path | None]:
     if folder.is_dir():
         yield None
         return
+    _let_the_first_process_begin(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _lock(folder, what):
@@ -45,6 +48,16 @@ def build_once(folder: Path, what: str) -> Iterator[Path | None]:
             message = f"the {what} cannot be written here: {error.strerror}"
             raise UserError(message, where=str(folder.parent), fix="choose another place: cache_dir=FOLDER") from None
         raise
+
+
+def _let_the_first_process_begin(folder: Path) -> None:
+    """Of the processes of a run that start together on a machine the first one prepares, so that its progress is seen; on a machine without
+    a shared disk, and where the first does not come, another does."""
+    if os.environ.get("LOCAL_RANK", os.environ.get("SLURM_LOCALID", "0")) == "0":
+        return
+    until = time.monotonic() + FIRST_SECONDS
+    while time.monotonic() < until and not (folder.is_dir() or folder.with_name(f"{folder.name}.unfinished").exists()):
+        time.sleep(0.1)
 
 
 def _fill(folder: Path) -> Iterator[Path]:

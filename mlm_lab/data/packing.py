@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +31,7 @@ from mlm_lab.errors import UserError
 
 INPUT_FORMATS = ("full_sentences", "document_sentences", "contiguous")
 SHORTEST_ROW = 2
+SENTENCES_AT_A_TIME = 1 << 18
 SPECIALS = 2
 """Places that a document's part takes beside its tokens: [CLS] and [SEP]."""
 
@@ -94,6 +96,13 @@ def plan_rows(store: TokenStore, max_length: int, input_format: str, draws: Draw
 
 def pack_rows(store: TokenStore, max_length: int, input_format: str, draws: Draws) -> PackedRows:
     """Lay out the rows of an epoch. max_length counts special tokens and is at least 3."""
+    return PackedRows(draws, max_length, *_layout(store, max_length, input_format))
+
+
+@lru_cache(maxsize=8)
+def _layout(store: TokenStore, max_length: int, input_format: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """What the draws do not decide: starts, stops, document_offsets, dropped_tokens of `PackedRows`. A run asks for the same one for its
+    batches, its costs and the time of a step."""
     offsets = distinct(store.document_offsets)
     if len(offsets) < 2:
         starts = stops = np.zeros(0, dtype=np.int64)
@@ -103,26 +112,49 @@ def pack_rows(store: TokenStore, max_length: int, input_format: str, draws: Draw
         starts, stops = _sentence_rows(store, offsets, max_length, cross_documents=input_format == "full_sentences")
     useful = stops - starts >= SHORTEST_ROW
     dropped = int((stops - starts)[~useful].sum())
-    return PackedRows(draws, max_length, starts[useful], stops[useful], offsets, dropped)
+    return starts[useful], stops[useful], offsets, dropped
 
 
 def _sentence_rows(store: TokenStore, offsets: np.ndarray, max_length: int, cross_documents: bool) -> tuple[np.ndarray, np.ndarray]:
     """Greedy: each row takes all sentences that fit. (R,) starts and stops.
 
     A row from sentence i up to and with sentence j takes stop_j - start_i + 2 (document_j - document_i + 1) places, so the furthest j of
-    every i comes from one sorted search over stop_j + 2 document_j; the rows are then the chain 0 -> next[0] -> ...
+    every i comes from one sorted search over stop_j + 2 document_j; the rows are then the chain 0 -> next[0] -> ... So many sentences at a
+    time, the next from where the last row ends, that memory does not grow with the corpus beyond the rows themselves.
     """
-    starts = _cut_long(distinct(store.sentence_starts), max_length - SPECIALS)
-    starts, stops = starts[:-1], starts[1:]
+    borders, position, found = store.sentence_starts, 0, []
+    block = SENTENCES_AT_A_TIME
+    while position < borders[-1]:
+        sentence = np.searchsorted(borders, position, side="right") - 1
+        part = np.array(borders[sentence : sentence + block + 1])
+        part[0] = position  # a long sentence may have been begun
+        pieces = _cut_long(distinct(part), max_length - SPECIALS)
+        rows = _chain(pieces, offsets, max_length, cross_documents, to_the_end=part[-1] == borders[-1])
+        if len(rows[0]) == 0:  # one row takes them all
+            block *= 2
+            continue
+        found.append(rows)
+        position = rows[1][-1]
+    starts, stops = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return starts, stops
+
+
+def _chain(
+    borders: np.ndarray, offsets: np.ndarray, max_length: int, cross_documents: bool, to_the_end: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of some sentences, from the first on: (R,) starts and stops. Unless these are the last ones, a row that reaches their end
+    may go on beyond it, and is left for the next time."""
+    starts, stops = borders[:-1], borders[1:]
     document = np.searchsorted(offsets, starts, side="right") - 1
     next_sentence = np.searchsorted(stops + SPECIALS * document, starts + SPECIALS * (document - 1) + max_length, side="right")
     if not cross_documents:
         next_sentence = np.minimum(next_sentence, np.searchsorted(document, document, side="right"))
     chain, following, sentence = [], next_sentence.tolist(), 0
-    while sentence < len(following):
+    end = len(following) if to_the_end else len(following) - 1
+    while sentence < len(following) and following[sentence] <= end:
         chain.append(sentence)
         sentence = following[sentence]
-    first = np.asarray(chain)
+    first = np.asarray(chain, dtype=np.int64)
     return starts[first], stops[next_sentence[first] - 1]
 
 

@@ -71,10 +71,14 @@ class Manifest:
             content = json.loads(path.read_text(encoding="utf-8"))
             content["files"] = tuple(FileRecord(**record) for record in content["files"])
             content["found"] = tuple(content["found"])
-            return cls(**content)
+            manifest = cls(**content)
+            vocabulary_from_dict(manifest.vocabulary)
+            if any(not isinstance(count, int) for split in SPLITS for count in manifest.counts[split].values()):
+                raise ValueError("counts are no whole numbers")
+            return manifest
         except FileNotFoundError:
             raise UserError("there is no token store here", where=str(folder), fix="run the prepare stage: stages=[prepare]") from None
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise damaged(folder, f"{MANIFEST} cannot be read ({error})") from None
 
     def to_json(self) -> str:

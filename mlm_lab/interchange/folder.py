@@ -101,7 +101,10 @@ class HuggingFaceFolder:
     def weight_files(self) -> list[Path]:
         """The safetensors. Raises UserError where there are none (a pickle is a program, and is not read)."""
         if (self.path / INDEX).is_file():
-            names = set(json.loads((self.path / INDEX).read_text(encoding="utf-8"))["weight_map"].values())
+            try:
+                names = {str(name) for name in json.loads((self.path / INDEX).read_text(encoding="utf-8"))["weight_map"].values()}
+            except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+                raise UserError("the list of weight files cannot be read", where=str(self.path / INDEX), given=repr(error)[:200]) from None
             files = [self.path / Path(name).name for name in sorted(names)]  # a name alone: no path leads out of the folder
         else:
             files = [self.path / WEIGHTS]

@@ -11,19 +11,33 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.attention import varlen
 
 from mlm_lab.models.encoder_config import Encoder
+
+
+class Segments(NamedTuple):
+    """The stretches of a batch's rows, end to end, within which tokens attend to each other: for kernels that skip the rest."""
+
+    borders: torch.Tensor
+    """(N + 1,) int32: where each begins in the flattened (B * L) places, and the end."""
+    longest: int
+    """At least the length of each."""
+    window: tuple[int, int] = (-1, -1)
+    """How far a query sees to its left and to its right; -1: all the way."""
 
 
 class AttentionContext(NamedTuple):
     """What the layers of a forward share: all of them, or all global and all local ones."""
 
-    allowed: torch.Tensor
-    """(B, 1, L, L) bool: query i may attend to key j."""
+    allowed: torch.Tensor | None
+    """(B, 1, L, L) bool: query i may attend to key j. None: `segments` says it."""
     score_bias: torch.Tensor | None
     """(B, H, L, L) in the compute dtype: added to the scores, -inf where not allowed; None: `allowed` says it all, and SDPA computes."""
     rotary: tuple[torch.Tensor, torch.Tensor] | None
     """cos, sin: each (B, 1, L, D / H) float32."""
+    segments: Segments | None = None
+    """For varlen attention, which then computes."""
 
 
 def writes_scores(device: torch.device, dtype: torch.dtype) -> bool:
@@ -47,6 +61,21 @@ def block_mask(attention_mask: torch.Tensor) -> torch.Tensor:
     Padding (0) attends to padding, so that no softmax is over nothing; no token attends to it.
     """
     return (attention_mask[:, :, None] == attention_mask[:, None, :])[:, None]
+
+
+def find_segments(attention_mask: torch.Tensor) -> Segments:
+    """(B, L) numbers of documents -> the stretches of equal numbers, padding among them; none goes on in the next row. Counts them, so the
+    host waits for the device."""
+    begins = torch.ones_like(attention_mask, dtype=torch.bool)
+    begins[:, 1:] = attention_mask[:, 1:] != attention_mask[:, :-1]
+    starts = begins.flatten().nonzero().squeeze(1)
+    end = starts.new_full((1,), attention_mask.numel())
+    return Segments(torch.cat([starts, end]).to(torch.int32), attention_mask.shape[1])
+
+
+def blocked(allowed: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """A mask as what is added to scores: 0 where allowed, else -inf. To add is faster than to choose, and no gradient has to choose."""
+    return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill_(~allowed, float("-inf"))
 
 
 def causal_mask(length: int, device: torch.device) -> torch.Tensor:
@@ -77,6 +106,11 @@ def rotate(x: torch.Tensor, rotary: tuple[torch.Tensor, torch.Tensor]) -> torch.
 
 def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, context: AttentionContext, dropout: float) -> torch.Tensor:
     """softmax(q k^T / sqrt(head size) + bias) v; q, k, v and the result are (B, H, L, head_size); dropout on the weights."""
+    if context.segments is not None:
+        borders, longest, window = context.segments
+        rows = [x.transpose(1, 2).flatten(0, 1) for x in (q, k, v)]  # each (B * L, H, head_size)
+        out = varlen.varlen_attn(*rows, borders, borders, longest, longest, window_size=window)
+        return out.unflatten(0, (len(q), -1)).transpose(1, 2)
     if context.score_bias is None:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=context.allowed, dropout_p=dropout)
     # A bias that needs a gradient would send SDPA to its math kernel. Written out, scale and bias ride along with the first product.

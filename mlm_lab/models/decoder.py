@@ -19,13 +19,13 @@ Shapes: T decoder positions, L encoder positions, H heads; else as in types.
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
-from mlm_lab.models.attention import AttentionContext, attend, compute_dtype, writes_scores
+from mlm_lab.models.attention import AttentionContext, attend, blocked, compute_dtype
 from mlm_lab.models.encoder_config import Encoder
 from mlm_lab.models.relative_bias import RelativeBias
 from mlm_lab.models.transformer import Embeddings, Layer, TransformerEncoder, initialise, layer_norm
+from mlm_lab.models.vocabulary_loss import VocabularyHead
 from mlm_lab.types import Flops
 
 
@@ -112,9 +112,9 @@ class TransformerDecoder(TransformerEncoder):
             by_place = self.cross_bias(memory_mask.shape[1]).transpose(0, 1)  # (L, H, L)
             rows = by_place.index_select(0, memory_places.flatten())  # (B * T, H, L)
             bias = rows.unflatten(0, memory_places.shape).transpose(1, 2).to(dtype)  # (B, H, T, L)
-        elif writes_scores(memory_mask.device, dtype):
+        elif self.writes_scores(memory_mask.device, dtype):
             bias = torch.zeros(self.config.num_heads, 1, 1, device=memory_mask.device, dtype=dtype)
-        return AttentionContext(allowed, None if bias is None else torch.where(allowed, bias, float("-inf")), None)
+        return AttentionContext(allowed, None if bias is None else bias + blocked(allowed, bias.dtype), None)
 
     def flops(self, batch_size: int, length: int, memory_length: int) -> float:
         """Forward FLOPs of the matrix products, as `TransformerEncoder.flops`, with those of the cross-attention. length: T."""
@@ -123,7 +123,7 @@ class TransformerDecoder(TransformerEncoder):
         return super().flops(batch_size, length) + 2.0 * batch_size * self.num_layers * (projections + attention)
 
 
-class VocabularyProjection(nn.Module):
+class VocabularyProjection(VocabularyHead):
     """Decoder output to vocabulary: no more than a product, as in T5; tied to the token embeddings unless the config says otherwise.
 
     T5 multiplies by hidden_size^-0.5 before it, since its embeddings start at a standard deviation of 1. Ours start at
@@ -141,9 +141,8 @@ class VocabularyProjection(nn.Module):
         if self.weight is not None:
             nn.init.normal_(self.weight, std=config.initializer_range)
 
-    def forward(self, hidden: torch.Tensor, embedding_weight: torch.Tensor) -> torch.Tensor:
-        """(N, D), (V, E) -> (N, V) logits; -inf in the padding rows of the vocabulary, which are never predicted."""
-        return F.linear(self.narrow(hidden), embedding_weight if self.weight is None else self.weight, self.mask)
+    def projected(self, hidden: torch.Tensor, embedding_weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        return self.narrow(hidden), embedding_weight if self.weight is None else self.weight, self.mask
 
     def flops(self, rows: int) -> Flops:
         """Forward FLOPs of (rows, D) hidden states; `head` is the projection's part."""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from mlm_lab.models.encoder_config import Encoder
 from mlm_lab.models.transformer import gelu, initialise, layer_norm
+from mlm_lab.models.vocabulary_loss import VocabularyHead
 from mlm_lab.types import Flops
 
 
-class MaskedLMHead(nn.Module):
+class MaskedLMHead(VocabularyHead):
     """BERT's: dense, GELU, norm, projection to the vocabulary with its own bias; tied to the token embeddings unless the config says
     otherwise. It works at the embeddings' width E (ALBERT: Lan et al. 2020; ELECTRA's generator).
 
@@ -31,13 +31,12 @@ class MaskedLMHead(nn.Module):
         if self.weight is not None:
             nn.init.normal_(self.weight, std=config.initializer_range)
 
-    def forward(self, hidden: torch.Tensor, embedding_weight: torch.Tensor) -> torch.Tensor:
-        """(N, D), (V, E) -> (N, V) logits; -inf in the padding rows of the vocabulary, which are never predicted. A head with a matrix of
-        its own makes no use of the embeddings."""
-        # The bias masks them at no cost, and the product keeps its aligned width.
+    def projected(self, hidden: torch.Tensor, embedding_weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """As `VocabularyHead.projected`. A head with a matrix of its own makes no use of the embeddings."""
+        # The bias masks padding rows at no cost, and the product keeps its aligned width.
         bias = self.bias.masked_fill(self.is_padding_row, float("-inf"))
         weight = embedding_weight if self.weight is None else self.weight
-        return F.linear(self.norm(self.activation(self.dense(hidden))), weight, bias)
+        return self.norm(self.activation(self.dense(hidden))), weight, bias
 
     def flops(self, rows: int) -> Flops:
         """Forward FLOPs of (rows, D) hidden states; `head` is the projection's part."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 NEIGHBOUR_OFFSETS = (-1, 1)
@@ -86,5 +87,13 @@ class RelativeBias(nn.Module):
         # 2L - 1 rows instead of L * L.
         offsets = torch.arange(1 - length, length, device=self.weight.device)
         by_offset = self.weight[relative_bucket(offsets, self.num_buckets, self.max_distance, self.bidirectional)].T  # (H, 2L - 1)
-        query = torch.arange(length, device=self.weight.device)
-        return by_offset[:, query[None, :] - query[:, None] + length - 1]  # (H, L, L)
+        return windows(by_offset, length)
+
+
+def windows(by_offset: torch.Tensor, length: int) -> torch.Tensor:
+    """(H, 2L - 1) values of the offsets 1 - L .. L - 1 -> (H, L, L): that of key - query at [:, query, key].
+
+    Rows of 2L read as rows of 2L - 1 are each one place further to the right: no look-up, and its gradient is a sum over rows.
+    """
+    rows = F.pad(by_offset, (0, 1))[:, None].expand(-1, length, -1).flatten(1)  # (H, L * 2L)
+    return rows[:, : length * (2 * length - 1)].unflatten(1, (length, -1))[:, :, length - 1 :]

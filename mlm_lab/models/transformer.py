@@ -17,8 +17,10 @@ from mlm_lab.models.attention import (
     AttentionContext,
     SelfAttention,
     block_mask,
+    blocked,
     causal_mask,
     compute_dtype,
+    find_segments,
     rotary_angles,
     window_mask,
     writes_scores,
@@ -103,9 +105,14 @@ class TransformerEncoder(nn.Module):
     """See `Encoder` for its choices, and `Encoder.build`.
 
     embeddings: another encoder's, which this one then shares; of the same embedding_width. None: its own.
+
+    written_out: whether attention without a relative bias computes its scores (True) or SDPA does (False). None: what is faster.
+    by_segments: whether it leaves out what is in no document of a row (varlen attention: on GPUs, in half precision, without dropout).
     """
 
     layer_class: type[Layer] = Layer
+    written_out: bool | None = None
+    by_segments: bool = False
 
     def __init__(self, config: Encoder, vocabulary_rows: int, *, causal: bool = False, embeddings: Embeddings | None = None):
         super().__init__()
@@ -187,6 +194,8 @@ class TransformerEncoder(nn.Module):
     def attention_contexts(self, attention_mask: torch.Tensor, position_ids: torch.Tensor) -> list[AttentionContext]:
         """What each layer attends with, from (B, L) masks and positions: made once for the global layers and once for the local ones."""
         config, length = self.config, attention_mask.shape[1]
+        if self.by_segments and self.relative_bias is None:
+            return self._segment_contexts(attention_mask, position_ids)
         allowed = block_mask(attention_mask)
         if self.causal:
             allowed = allowed & causal_mask(length, allowed.device)
@@ -198,17 +207,34 @@ class TransformerEncoder(nn.Module):
         nearby = self._context(allowed, bias, position_ids, config.local_rotary_base or config.rotary_base)
         return [nearby if config.is_local(layer) else everywhere for layer in range(self.num_layers)]
 
+    def _segment_contexts(self, attention_mask: torch.Tensor, position_ids: torch.Tensor) -> list[AttentionContext]:
+        config, segments = self.config, find_segments(attention_mask)
+
+        def context(rotary_base: float, reach: int) -> AttentionContext:
+            seen = segments._replace(window=(reach, 0 if self.causal else reach))
+            return self._context(None, None, position_ids, rotary_base)._replace(segments=seen)
+
+        everywhere = context(config.rotary_base, -1)
+        nearby = (
+            everywhere if config.local_window is None else context(config.local_rotary_base or config.rotary_base, config.local_window // 2)
+        )
+        return [nearby if config.is_local(layer) else everywhere for layer in range(self.num_layers)]
+
     def _written_out_bias(self, length: int, device: torch.device) -> torch.Tensor | None:
         """(H, L, L) or (H, 1, 1) to add to the scores, in the compute dtype; None where SDPA computes."""
         dtype = compute_dtype(self.embedding_weight)
         if self.relative_bias is not None:
             return self.relative_bias(length).to(dtype)
-        return torch.zeros(self.config.num_heads, 1, 1, device=device, dtype=dtype) if writes_scores(device, dtype) else None
+        return torch.zeros(self.config.num_heads, 1, 1, device=device, dtype=dtype) if self.writes_scores(device, dtype) else None
+
+    def writes_scores(self, device: torch.device, dtype: torch.dtype) -> bool:
+        """Whether attention without a relative bias is written out."""
+        return writes_scores(device, dtype) if self.written_out is None else self.written_out
 
     def _context(
-        self, allowed: torch.Tensor, bias: torch.Tensor | None, position_ids: torch.Tensor, rotary_base: float
+        self, allowed: torch.Tensor | None, bias: torch.Tensor | None, position_ids: torch.Tensor, rotary_base: float
     ) -> AttentionContext:
-        score_bias = None if bias is None else torch.where(allowed, bias, float("-inf"))
+        score_bias = None if bias is None else bias + blocked(allowed, bias.dtype)  # (B, H, L, L)
         rotary = None
         if self.config.positions == "rotary":
             rotary = rotary_angles(position_ids, self.hidden_size // self.config.num_heads, rotary_base)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from mlm_lab.models.encoder_config import Encoder
@@ -44,11 +43,9 @@ class CausalLM(nn.Module):
         if not self.static_shapes:
             labelled = (labels != IGNORE_INDEX).nonzero().squeeze(1)
             hidden, labels = hidden.index_select(0, labelled), labels[labelled]
-        logits = self.head(hidden, self.encoder.embedding_weight).float()  # (N, V)
-        loss = F.cross_entropy(logits, labels, ignore_index=IGNORE_INDEX, reduction="sum")
-        correct = (logits.detach().argmax(dim=-1) == labels).sum()  # IGNORE_INDEX is no id
-        count = (labels != IGNORE_INDEX).sum()
-        return Output({"clm": loss}, {"clm_loss": Sums(loss.detach(), count), "clm_accuracy": Sums(correct, count)})
+        found, count = self.head.loss(hidden, self.encoder.embedding_weight, labels), (labels != IGNORE_INDEX).sum()
+        metrics = {"clm_loss": Sums(found.total.detach(), count), "clm_accuracy": Sums(found.correct.sum(), count)}
+        return Output({"clm": found.total}, metrics)
 
     @torch.no_grad()
     def sentence_scores(self, sentences: Sentences) -> dict[str, torch.Tensor]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from mlm_lab.corruption.replacement import KIND_NAMES
@@ -49,12 +48,10 @@ class MaskedLM(nn.Module):
     def masked_tokens(self, hidden: torch.Tensor, batch: Mapping[str, torch.Tensor]) -> Output:
         """Loss and metrics from the encoder's output (B, L, D)."""
         positions, labels = self._slots(batch["label_positions"], batch["labels"], hidden.shape[1])
-        logits = self.head(hidden.flatten(0, 1).index_select(0, positions), self.encoder.embedding_weight).float()  # (N, V)
-        losses = F.cross_entropy(logits, labels, ignore_index=IGNORE_INDEX, reduction="none")
-        loss, count = losses.sum(), (labels != IGNORE_INDEX).sum()
-        correct = logits.detach().argmax(dim=-1) == labels  # IGNORE_INDEX is no id
-        metrics = {"mlm_loss": Sums(loss.detach(), count), "mlm_accuracy": Sums(correct.sum(), count)}
-        return Output({"mlm": loss}, metrics if self.training else metrics | by_kind("mlm", losses, correct, batch))
+        found = self.head.loss(hidden.flatten(0, 1).index_select(0, positions), self.encoder.embedding_weight, labels)
+        count = (labels != IGNORE_INDEX).sum()
+        metrics = {"mlm_loss": Sums(found.total.detach(), count), "mlm_accuracy": Sums(found.correct.sum(), count)}
+        return Output({"mlm": found.total}, metrics if self.training else metrics | by_kind("mlm", found.each, found.correct, batch))
 
     def _slots(self, label_positions: torch.Tensor, labels: torch.Tensor, length: int) -> tuple[torch.Tensor, torch.Tensor]:
         """(B, S) each -> (N,) positions in the flattened (B * L) rows, (N,) labels."""
@@ -88,7 +85,7 @@ def by_kind(name: str, losses: torch.Tensor, correct: torch.Tensor, batch: Mappi
     """Loss and accuracy of the masked, of the random and of the kept targets: <name>_masked_loss, ...; they add up to those of all. None
     for batches that do not say what became of their targets.
 
-    losses, correct: (N,), of all B * S slots or of the used ones alone.
+    losses, correct: (N,) without gradient, of all B * S slots or of the used ones alone.
     """
     if "label_kinds" not in batch:
         return {}
@@ -98,6 +95,6 @@ def by_kind(name: str, losses: torch.Tensor, correct: torch.Tensor, batch: Mappi
     found = {}
     for kind, word in KIND_NAMES.items():
         chosen = kinds == kind
-        for what, values in (("loss", losses.detach()), ("accuracy", correct)):
+        for what, values in (("loss", losses), ("accuracy", correct)):
             found[f"{name}_{word}_{what}"] = Sums((values * chosen).sum(), chosen.sum())
     return found

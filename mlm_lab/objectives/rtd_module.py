@@ -16,7 +16,6 @@ from torch import nn
 
 from mlm_lab.models.encoder_config import Encoder
 from mlm_lab.models.heads import MaskedLMHead
-from mlm_lab.models.inverse_cdf import sample_by_inverse_cdf
 from mlm_lab.models.transformer import initialise
 from mlm_lab.objectives.mlm_module import by_kind
 from mlm_lab.objectives.sentence_scores import framed, pseudo_log_likelihoods
@@ -84,30 +83,27 @@ class ReplacedTokenDetection(nn.Module):
         places = (batch["label_positions"] + row_starts).flatten()[kept]  # (N,) in the flattened (B * L) rows
         labels = batch["labels"].flatten()[kept]
         hidden = _encode(self.generator, batch["input_ids"], batch)
-        logits = self.generator_head(hidden.flatten(0, 1).index_select(0, places), self.generator.embedding_weight)
-        log_probabilities = logits.float().log_softmax(dim=-1)  # (N, V)
-        losses = F.nll_loss(log_probabilities, labels, ignore_index=IGNORE_INDEX, reduction="none")
-        loss = losses.sum()
-        log_probabilities = log_probabilities.detach()  # from here on the generator learns nothing
-        correct = log_probabilities.argmax(dim=-1) == labels  # IGNORE_INDEX is no id
-        name = "generator" if "sampling_uniforms" in batch else "mlm"
-        filled = {f"{name}_accuracy": Sums(correct.sum(), (labels != IGNORE_INDEX).sum())}
+        samples = "sampling_uniforms" in batch
+        guess = self.generator_head.loss(
+            hidden.flatten(0, 1).index_select(0, places),
+            self.generator.embedding_weight,
+            labels,
+            batch["sampling_uniforms"].flatten()[kept] if samples else None,
+        )
+        name = "generator" if samples else "mlm"
+        filled = {f"{name}_accuracy": Sums(guess.correct.sum(), (labels != IGNORE_INDEX).sum())}
         if not self.training:
-            filled |= by_kind(name, losses, correct, batch)
-        if "sampling_uniforms" not in batch:
-            return Output({"generator": loss}, filled)
-        sampled = self.sample(log_probabilities, batch["sampling_uniforms"].flatten()[kept])
+            filled |= by_kind(name, guess.each, guess.correct, batch)
+        if not samples:
+            return Output({"generator": guess.total}, filled)
+        # Padding rows have probability 0; a parallel sum that rounds could still end on one.
+        sampled = guess.sampled.clamp(max=self.vocabulary_size - 1)  # from here on the generator learns nothing
         corrupted, replaced = put_samples(batch["input_ids"], places, labels, sampled)
         scores = self.head(_encode(self.encoder, corrupted, batch)).float()  # (B, L)
         real = batch["attention_mask"] != 0
         detection = F.binary_cross_entropy_with_logits(scores, replaced.float(), reduction="none")
         metrics = {**filled, **detection_metrics(scores.detach(), replaced, real, batch)}
-        return Output({"generator": loss, "discriminator": detection.masked_fill(~real, 0.0).sum()}, metrics)
-
-    def sample(self, log_probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
-        """(N, V) float32, (N,) -> (N,) ids from the softmax at temperature 1; never a padding row of the vocabulary."""
-        # Padding rows have probability 0; a parallel sum that rounds could still end on one.
-        return sample_by_inverse_cdf(log_probabilities.exp(), uniforms).clamp(max=self.vocabulary_size - 1)
+        return Output({"generator": guess.total, "discriminator": detection.masked_fill(~real, 0.0).sum()}, metrics)
 
     @torch.no_grad()
     def predict(

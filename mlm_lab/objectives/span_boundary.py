@@ -18,6 +18,7 @@ from torch import nn
 from mlm_lab.models.encoder_config import Encoder
 from mlm_lab.models.heads import MaskedLMHead
 from mlm_lab.models.transformer import initialise, layer_norm
+from mlm_lab.models.vocabulary_loss import TokenLoss
 from mlm_lab.objectives.mlm_module import MaskedLM
 from mlm_lab.types import IGNORE_INDEX, Flops, Output, Sums, Vocabulary
 
@@ -26,7 +27,7 @@ PLACES = 64
 
 
 class SpanBoundaryHead(nn.Module):
-    """Two borders and a place -> logits over the vocabulary."""
+    """Two borders and a place -> the loss of the token at that place."""
 
     def __init__(self, config: Encoder, vocabulary_rows: int, vocabulary_size: int):
         super().__init__()
@@ -37,10 +38,12 @@ class SpanBoundaryHead(nn.Module):
             initialise(module, config.initializer_range)
         self.head = MaskedLMHead(config, vocabulary_rows, vocabulary_size)
 
-    def forward(self, left: torch.Tensor, right: torch.Tensor, place: torch.Tensor, embedding_weight: torch.Tensor) -> torch.Tensor:
-        """(N, D), (N, D), (N,) from 0 on -> (N, V)"""
+    def forward(
+        self, left: torch.Tensor, right: torch.Tensor, place: torch.Tensor, embedding_weight: torch.Tensor, labels: torch.Tensor
+    ) -> TokenLoss:
+        """(N, D), (N, D), (N,) from 0 on, (V, E), (N,)"""
         joined = torch.cat([left, right, self.places(place.clamp(0, PLACES - 1)).to(left.dtype)], dim=-1)
-        return self.head(self.norm(F.gelu(self.dense(joined))), embedding_weight)
+        return self.head.loss(self.norm(F.gelu(self.dense(joined))), embedding_weight, labels)
 
     def flops(self, rows: int) -> Flops:
         """Forward FLOPs of so many tokens; `head` is the projection's part."""
@@ -75,13 +78,10 @@ class MaskedSpans(MaskedLM):
         positions, labels = self._slots(batch["label_positions"], batch["labels"], length)
         left, _ = self._slots(batch["span_borders"][..., 0], batch["labels"], length)
         right, _ = self._slots(batch["span_borders"][..., 1], batch["labels"], length)
-        logits = self.boundary_head(
-            flat.index_select(0, left), flat.index_select(0, right), positions - left - 1, self.encoder.embedding_weight
-        ).float()  # (N, V)
-        loss = F.cross_entropy(logits, labels, ignore_index=IGNORE_INDEX, reduction="sum")
-        labelled = labels != IGNORE_INDEX
-        correct = ((logits.detach().argmax(dim=-1) == labels) & labelled).sum()
-        return Output({"sbo": loss}, {"sbo_accuracy": Sums(correct, labelled.sum())})
+        found = self.boundary_head(
+            flat.index_select(0, left), flat.index_select(0, right), positions - left - 1, self.encoder.embedding_weight, labels
+        )
+        return Output({"sbo": found.total}, {"sbo_accuracy": Sums(found.correct.sum(), (labels != IGNORE_INDEX).sum())})
 
     def flops(self, batch: Mapping[str, torch.Tensor]) -> Flops:
         tokens = super().flops(batch)

@@ -54,17 +54,14 @@ class SpanCorruptionModel(nn.Module):
         if not self.static_shapes:
             labelled = (labels != IGNORE_INDEX).nonzero().squeeze(1)
             hidden, labels = hidden.index_select(0, labelled), labels[labelled]
-        logits = self.projection(hidden, self.encoder.embedding_weight).float()  # (N, V)
-        losses = F.cross_entropy(logits, labels, ignore_index=IGNORE_INDEX, reduction="none")
-        loss, labelled = losses.sum(), labels != IGNORE_INDEX
+        found, labelled = self.projection.loss(hidden, self.encoder.embedding_weight, labels), labels != IGNORE_INDEX
         text = labelled & ~self.is_mark[labels.clamp(min=0)]
-        correct = (logits.detach().argmax(dim=-1) == labels) & text
         metrics = {
-            "span_loss": Sums(loss.detach(), labelled.sum()),
-            "span_accuracy": Sums(correct.sum(), text.sum()),
-            "span_text_loss": Sums((losses.detach() * text).sum(), text.sum()),
+            "span_loss": Sums(found.total.detach(), labelled.sum()),
+            "span_accuracy": Sums((found.correct & text).sum(), text.sum()),
+            "span_text_loss": Sums((found.each * text).sum(), text.sum()),
         }
-        return Output({"span": loss}, metrics)
+        return Output({"span": found.total}, metrics)
 
     def decode(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """(B, T, D): the decoder's output, from the encoder's."""

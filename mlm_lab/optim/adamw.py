@@ -11,9 +11,13 @@ if TYPE_CHECKING:
     import torch
 
 
+FUSED_ON = {"cpu", "cuda", "mps", "xpu"}
+"""Devices for which torch has the fused kernel; XLA, which fuses what it compiles, refuses it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class AdamW:
-    """Loshchilov & Hutter 2019, torch's fused kernel."""
+    """Loshchilov & Hutter 2019, torch's fused kernel where there is one."""
 
     peak_lr: float
     """Learning rate at the end of the warm-up; the schedule is a factor of it."""
@@ -40,9 +44,10 @@ class AdamW:
         import torch
 
         decayed, undecayed = decay_groups(module)
+        fused = {p.device.type for p in (*decayed, *undecayed)} <= FUSED_ON
         groups = [{"params": decayed, "weight_decay": self.weight_decay}, {"params": undecayed, "weight_decay": 0.0}]
         return torch.optim.AdamW(
-            [group for group in groups if group["params"]], lr=self.peak_lr, betas=tuple(self.betas), eps=self.eps, fused=True
+            [group for group in groups if group["params"]], lr=self.peak_lr, betas=tuple(self.betas), eps=self.eps, fused=fused
         )
 
 

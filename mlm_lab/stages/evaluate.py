@@ -117,13 +117,13 @@ def run(config: RunConfig, folder: RunFolder) -> None:
     keep_large_blocks()
     source = source_of(config)
     weights = given_weights(config) or folder.path
+    steps = steps_asked(config, weights)
     data = {name: load_examples(config, name) for name in config.tasks}
     bench = Bench(config, source, weights, data)
     if is_hugging_face(weights):
         describe_start(config, bench, weights, folder)
     plans = Plans(config, folder.path, config_hash(config), source.model.hidden_size, data, Origins(bench, folder))
     report_overlap(config, folder, RunFolder(weights), plans.fingerprints, data)
-    steps = steps_asked(config, weights)
     measured = run_plans(plans.all(steps), plans.before, bench)
     results = record(config, folder, measured, data)
     for step in steps:

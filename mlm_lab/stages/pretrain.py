@@ -57,20 +57,25 @@ def run(config: RunConfig, folder: RunFolder) -> None:
         return
     from mlm_lab.tokenizers.loading import load
     from mlm_lab.training.curve import FIGURE, draw_loss_curve
+    from mlm_lab.training.interrupt import TIME_IS_UP, requeue
     from mlm_lab.training.samples import fill_mask_samples
 
     prepared = prepare(config)
     module, recorder, checkpoints = fit(config, folder, prepared)
     _record(folder, prepared, module, recorder, checkpoints)
+    whole = module.whole()
     if not is_main_process():
         raise SystemExit(0)  # what is left is for the first process; at another exit code the launcher would kill it
     if module.step < module.total_steps:
-        raise Interrupted(128 + (checkpoints.stop_request.signal_number or signal.SIGTERM))
+        number = checkpoints.stop_request.signal_number or signal.SIGTERM
+        if number == TIME_IS_UP:
+            requeue()
+        raise Interrupted(128 + (number if number == signal.SIGINT else signal.SIGTERM))
     tokenizer = load(prepared.tokenizer_file)
     tokenizer.save(folder.path)
-    folder.update_summary(weights_sha256=save_weights(module.module, folder.path))
+    folder.update_summary(weights_sha256=save_weights(whole, folder.path))
     draw_loss_curve(folder.metrics_csv, folder.read_summary(), folder.path / FIGURE)
-    samples = fill_mask_samples(module.module, module.course.validation, tokenizer, SAMPLES)
+    samples = fill_mask_samples(whole, module.course.validation, tokenizer, SAMPLES)
     folder.update_summary(fill_mask=[asdict(sample) for sample in samples])
     show_result(folder.read_summary(), samples)
     console.say(f"loss curve beside what frequencies and neighbours give: {folder.path / FIGURE}")
@@ -83,6 +88,7 @@ def fit(config: RunConfig, folder: RunFolder, prepared: Prepared) -> tuple[Pretr
     from mlm_lab.training.allocator import keep_large_blocks
     from mlm_lab.training.callbacks import Announcement, Checkpoints, Recorder
     from mlm_lab.training.course import Course
+    from mlm_lab.training.failures import explained, watching
     from mlm_lab.training.module import Pretraining
     from mlm_lab.training.plateau import PlateauWatch
     from mlm_lab.training.validation import HeldOut
@@ -108,13 +114,24 @@ def fit(config: RunConfig, folder: RunFolder, prepared: Prepared) -> tuple[Pretr
             given=f"batch_size={config.batch_size}",
             fix=f"batch_size={trainer.world_size}, or fewer trainer.devices",
         )
-    try:
-        trainer.fit(module)
-    except BaseException:
-        if isinstance(launcher := trainer.strategy.launcher, _SubprocessScriptLauncher):
-            launcher.kill(signal.SIGKILL)  # the other ranks would wait for this one
-        raise
+    launcher = trainer.strategy.launcher
+    children = (lambda: launcher.procs) if isinstance(launcher, _SubprocessScriptLauncher) else list
+    with watching(children, lambda why: folder.update_summary(status="failed", error=why)) as wait_for_the_end:
+        try:
+            with explained(_sizes(config), config.trainer.timeout_seconds, trainer.world_size):
+                trainer.fit(module)
+        except BaseException:
+            wait_for_the_end()  # that a rank is gone says more than what became of it here
+            for child in children():
+                child.kill()  # the other ranks would wait for this one
+            raise
     return module, recorder, checkpoints
+
+
+def _sizes(config: RunConfig) -> str:
+    """The keys that memory depends on."""
+    micro = config.trainer.micro_batch_size
+    return f"batch_size={config.batch_size} max_length={config.max_length} trainer.micro_batch_size={'null' if micro is None else micro}"
 
 
 def check_start(folder: Path) -> None:
@@ -151,6 +168,7 @@ def _record(folder: RunFolder, prepared: Prepared, module: Pretraining, recorder
         positions=round(totals["positions"]),
         supervised_positions=round(totals["supervised_positions"]),
         dropped_slots=round(totals["dropped_slots"]),
+        skipped_steps=module.skipped.total,
         flops={"total": flops.total, "head": flops.head},
         parameters={"total": course.parameters, "encoder": sum(p.numel() for p in module.module.encoder.parameters())},
         seconds=recorder.throughput.seconds,

@@ -198,6 +198,8 @@ def _names_beside(file: Path) -> tuple[dict[str, str], list[str], str]:
             continue
         except ValueError as error:
             raise UserError("this file is not JSON", where=str(config), given=str(error)) from None
+        if not isinstance(content, dict):
+            raise UserError("this file holds no mapping of names", where=str(config))
         for role in ROLES:
             token = content.get(f"{role}_token")
             if isinstance(token := token.get("content") if isinstance(token, dict) else token, str):

@@ -6,7 +6,6 @@ checkpoint knows every row before it. A resumed run has the same rows as one tha
 
 from __future__ import annotations
 
-import math
 import resource
 import sys
 from collections.abc import Iterator, Mapping
@@ -18,11 +17,12 @@ import lightning
 import torch
 
 from mlm_lab import console
-from mlm_lab.errors import UserError
+from mlm_lab.data.build_once import sync
 from mlm_lab.run_folder import RunFolder
-from mlm_lab.training import checkpoint
+from mlm_lab.training import resumption
 from mlm_lab.training.ceiling import matmul_flops_per_second
 from mlm_lab.training.display import show_course
+from mlm_lab.training.finite import IN_A_ROW, diverged, write_keys
 from mlm_lab.training.interrupt import StopRequest
 from mlm_lab.training.metrics import LOSS_PREFIX, MetricsFile, averages
 from mlm_lab.training.module import Pretraining
@@ -107,7 +107,7 @@ class Recorder(lightning.Callback):
             self._look_at_plateau(trainer, module)
         if row:
             self._write(trainer, step, row)
-            _refuse_divergence(trainer, step, row)
+            self._refuse_divergence(trainer, module)
         shown = {"loss": self.latest.get("train/loss"), "tokens/s": self.latest.get("train/tokens_per_second")}
         self._bar.advance(1, **{name: value for name, value in shown.items() if value is not None})
 
@@ -118,11 +118,17 @@ class Recorder(lightning.Callback):
     def _training_row(self, trainer: lightning.Trainer, module: Pretraining) -> dict[str, float]:
         fetched = module.meter.fetch(module.reduce)
         module.meter.clear()
+        skipped = module.skipped.tell()
         steps, self.last_logged = module.step - self.last_logged, module.step
         self.totals = {name: self.totals[name] + new for name, new in _counts(fetched).items()}
         rate = self.throughput.lap(self.totals["positions"])
         shares = {name: pair for name, pair in fetched.items() if name not in TOTALS}
-        row = {f"train/{name}": value for name, value in averages(shares, module.module.loss_weights, module.module.token_loss).items()}
+        means = averages(shares, module.module.loss_weights, module.module.token_loss) if len(skipped) < steps else {}
+        row = {f"train/{name}": value for name, value in means.items()}
+        if skipped:
+            row["train/skipped_steps"] = len(skipped)
+            numbers = ", ".join(f"{number + 1:,}" for number in skipped[:5]) + (", ..." if len(skipped) > 5 else "")
+            console.warn(f"the gradient was not finite: no update in step {numbers}")
         counts = _counts(fetched)
         flops = (
             module.course.flops(module.total_steps, module.step).total - module.course.flops(module.total_steps, module.step - steps).total
@@ -182,6 +188,17 @@ class Recorder(lightning.Callback):
         for logger in trainer.loggers:
             logger.log_metrics(row, step=step)
 
+    def _refuse_divergence(self, trainer: lightning.Trainer, module: Pretraining) -> None:
+        """Raises UserError on the first process where too many steps in a row were skipped, or the last one of the run. The others leave
+        with 0: at any other code the launcher kills the first before it can tell."""
+        steps = module.skipped.in_a_row
+        if len(steps) < IN_A_ROW and not (steps and module.step == module.total_steps):
+            return
+        if not trainer.is_global_zero:
+            raise SystemExit(0)
+        keys = write_keys(self.metrics_csv.parent, module.course, module.total_steps, steps)
+        raise diverged(module.step, steps, keys)
+
     def state(self, module: Pretraining) -> dict[str, Any]:
         """What a resumed run needs to write the same rows. Every rank calls it."""
         return {
@@ -192,6 +209,7 @@ class Recorder(lightning.Callback):
             "throughput": self.throughput.state(),
             "rows": self.rows,
             "last_logged": self.last_logged,
+            "skipped": module.skipped.state(),
         }
 
     def restore(self, state: dict[str, Any], trainer: lightning.Trainer, module: Pretraining) -> None:
@@ -202,20 +220,7 @@ class Recorder(lightning.Callback):
         self.totals, self.latest, self.rows = state["totals"], state["latest"], state["rows"]
         self.plateau_left_step, self.last_logged = state["plateau_left_step"], state["last_logged"]
         self.throughput = Throughput(**state["throughput"])
-
-
-def _refuse_divergence(trainer: lightning.Trainer, step: int, row: Mapping[str, float]) -> None:
-    """Raises UserError on the first process. The others leave with 0: at any other code the launcher kills the first before it can tell."""
-    if math.isfinite(row.get("train/loss", 0.0)):
-        return
-    if not trainer.is_global_zero:
-        raise SystemExit(0)
-    raise UserError(
-        "the loss is not finite: the run has diverged",
-        where=f"step {step}",
-        given=f"train/loss={row['train/loss']}",
-        fix="lower optim.peak_lr, lengthen schedule.warmup_steps, or set optim.gradient_clip=1.0",
-    )
+        module.skipped.restore(state["skipped"])
 
 
 def _counts(fetched: Mapping[str, tuple[float, float]]) -> dict[str, float]:
@@ -246,25 +251,11 @@ class Checkpoints(lightning.Callback):
         self._open = ExitStack()
 
     def on_fit_start(self, trainer: lightning.Trainer, module: Pretraining) -> None:
-        state = checkpoint.load_last(self.folder)
+        state = resumption.restore(self.folder, trainer, module)
         if state is None:
             return
-        if state["store"] != module.course.train.fingerprint:
-            raise UserError(
-                "the checkpoint was trained on another token store",
-                where=str(self.folder),
-                given=f"store {module.course.train.fingerprint}",
-                allowed=f"store {state['store']}",
-                fix=f"restore the text that the run began with, or delete {self.folder.parent} to start again",
-            )
-        if state["threads"] != torch.get_num_threads() and trainer.strategy.root_device.type == "cpu":
-            console.say(f"using {state['threads']} threads as before the interruption, so that the sums are the same")
-            torch.set_num_threads(state["threads"])
-        trainer.strategy.load_model_state_dict({"state_dict": {f"module.{name}": value for name, value in state["module"].items()}})
-        trainer.strategy.load_optimizer_state_dict({"optimizer_states": [state["optimizer"]]})
-        module.step, self._earlier_peak = state["step"], state["peak_memory_bytes"]
+        self._earlier_peak = state["peak_memory_bytes"]
         self.recorder.restore(state["recorder"], trainer, module)
-        console.say(f"continuing at step {state['step']:,} of {module.total_steps:,} ({state['consumed']:,} examples seen)")
 
     def on_train_start(self, trainer: lightning.Trainer, module: Pretraining) -> None:
         self._open.enter_context(self.stop_request)  # now, since Lightning has put its own handlers in place just before
@@ -274,10 +265,12 @@ class Checkpoints(lightning.Callback):
         stop, settings = module.should_stop, module.course.config.checkpoint
         if stop or module.step == module.total_steps or module.step % settings.interval(module.total_steps) == 0:
             self._save(trainer, module, settings.keep)
-        if settings.keeps_weights_at(module.step, module.total_steps) and trainer.is_global_zero:
+        if settings.keeps_weights_at(module.step, module.total_steps):
             self.recorder.throughput.lap(self.recorder.positions(module))
             with self.recorder.throughput.paused():
-                save_weights(module.module, self.folder.parent, module.step)
+                whole = module.whole()
+                if trainer.is_global_zero:
+                    save_weights(whole, self.folder.parent, module.step)
         if stop and module.step < module.total_steps:
             trainer.should_stop = True
 
@@ -296,20 +289,10 @@ class Checkpoints(lightning.Callback):
         throughput = self.recorder.throughput
         throughput.lap(self.recorder.positions(module))
         with throughput.paused():
-            weights = trainer.strategy.lightning_module_state_dict()
-            state = {
-                "module": {name.removeprefix("module."): value for name, value in weights.items()},
-                "optimizer": trainer.strategy.optimizer_state(trainer.optimizers[0]),
-                "recorder": self.recorder.state(module),
-                "step": module.step,
-                "consumed": module.course.examples(module.total_steps, module.step),
-                "store": module.course.train.fingerprint,
-                "threads": torch.get_num_threads(),
-                "peak_memory_bytes": self.peak_memory_bytes,
-            }
             if trainer.is_global_zero:
-                checkpoint.save(self.folder, module.step, state, keep)
-            trainer.strategy.barrier()
+                sync(self.recorder.metrics_csv)  # the checkpoint knows how many rows there are
+            about = {"recorder": self.recorder.state(module), "peak_memory_bytes": self.peak_memory_bytes}
+            resumption.save(self.folder, trainer, module, about, keep)
 
 
 def _peak_resident_bytes() -> int:

@@ -74,6 +74,12 @@ class PhaseDataset(Dataset):
         batch = parts[0] if len(parts) == 1 else {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         return batch, batch_facts(batch)
 
+    def describe(self, step: int) -> dict[str, Any]:
+        """What a step holds, over all ranks: the length of its rows, the split that its draws are keyed by, and each example's keys."""
+        keys = self.sampler.keys(rank_share(step - self.first_step, self.phase.batch_size, 0, 1))
+        numbers = {"position": keys.position + self.first_example, "epoch": keys.epoch, "index": keys.index}
+        return {"max_length": self.phase.max_length, "split": self.draws.split, **{name: part.tolist() for name, part in numbers.items()}}
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_sampler": None}
 
@@ -85,11 +91,21 @@ class StepDataset(Dataset):
         self.parts = list(parts)
 
     def __getitem__(self, step: int) -> tuple[Batch, Batch]:
-        return self.parts[bisect_right([part.first_step for part in self.parts], step) - 1][step]
+        return self._part(step)[step]
+
+    def describe(self, step: int) -> dict[str, Any]:
+        """As of its phase."""
+        return self._part(step).describe(step)
+
+    def _part(self, step: int) -> PhaseDataset:
+        return self.parts[bisect_right([part.first_step for part in self.parts], step) - 1]
 
 
-def step_loader(dataset: StepDataset, start: int, stop: int, num_workers: int, pin_memory: bool) -> DataLoader[Any]:
-    """The steps start .. stop - 1 in order. There is no state to restore: a run resumes by starting here."""
+def step_loader(
+    dataset: StepDataset, start: int, stop: int, num_workers: int, pin_memory: bool, timeout_seconds: float = 0
+) -> DataLoader[Any]:
+    """The steps start .. stop - 1 in order. There is no state to restore: a run resumes by starting here. timeout_seconds: how long to wait
+    for a worker; 0: for ever."""
     return DataLoader(
         dataset,
         batch_size=None,
@@ -97,6 +113,7 @@ def step_loader(dataset: StepDataset, start: int, stop: int, num_workers: int, p
         num_workers=num_workers,
         persistent_workers=num_workers > 0,
         pin_memory=pin_memory,
+        timeout=timeout_seconds if num_workers else 0,
         worker_init_fn=_leave_signals_to_the_run,
     )
 

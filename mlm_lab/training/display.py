@@ -13,8 +13,8 @@ from mlm_lab.training.course import Course
 from mlm_lab.training.samples import Sample
 
 
-def show_course(course: Course, steps: int, precision: str, device: str, seconds_per_step: float, done: int = 0) -> None:
-    """The run in a few lines, before its first step. done: steps of an earlier start."""
+def show_course(course: Course, steps: int, precision: str, device: str, seconds_per_step: float | None, done: int = 0) -> None:
+    """The run in a few lines, before its first step. seconds_per_step: None where it is not known. done: steps of an earlier start."""
     config = course.config
     lengths = " and ".join(f"{cost.rows:,} rows of {phase.max_length}" for phase, cost in zip(course.phases, course.costs, strict=True))
     sequences = " and ".join(dict.fromkeys(f"{phase.batch_size:,}" for phase in course.phases))
@@ -29,9 +29,13 @@ def show_course(course: Course, steps: int, precision: str, device: str, seconds
         f"{steps * course.flops_per_step.total:.3g} FLOPs",
         "hardware": f"{device}, precision {precision}{' (auto)' if config.trainer.precision == 'auto' else ''}"
         + (f", threads {torch.get_num_threads()}" if device.endswith("cpu") else ""),
-        "time": f"about {duration((steps - done) * seconds_per_step)} ({seconds_per_step:.3g} s a step"
-        + (f", {steps - done:,} steps are left)" if done else ")"),
     }
+    left = f"{steps - done:,} steps are left" if done else ""
+    if seconds_per_step is not None:
+        a_step = ", ".join(filter(None, (f"{seconds_per_step:.3g} s a step", left)))
+        rows["time"] = f"about {duration((steps - done) * seconds_per_step)} ({a_step})"
+    elif left:
+        rows["time"] = left
     heading("Pretraining")
     width = max(map(len, rows))
     for name, text in rows.items():

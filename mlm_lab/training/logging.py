@@ -14,6 +14,7 @@ from mlm_lab.ranks import is_main_process
 
 if TYPE_CHECKING:
     from mlm_lab.run_folder import RunFolder
+    from mlm_lab.training.wandb_run import WandbRun
 
 OF_A_CELL = ("n", "mean", "std", "median")
 TOTALS = ("steps", "tokens", "positions", "supervised_positions", "seconds", "tokens_per_second", "peak_memory_bytes")
@@ -48,24 +49,14 @@ class WandbLogger:
     def build(self, folder: RunFolder, config: dict[str, Any]) -> list:
         """config: the resolved config, shown with the run. Outside a sweep the run folder's id names the run, so that a resumed run goes
         on in the same one; under an agent W&B names it and the id stands in its config."""
-        from lightning.pytorch.loggers import WandbLogger as LightningWandb
+        from mlm_lab.training.wandb_run import WandbRun
 
         folder.path.mkdir(parents=True, exist_ok=True)
-        offline = "WANDB_API_KEY" not in os.environ if self.offline is None else self.offline
-        names = {} if in_sweep() else {"id": folder.run_id, "name": folder.run_id, "resume": "allow"}
-        mode = {} if "WANDB_MODE" in os.environ else {"mode": "offline" if offline else "online"}
-        return [
-            LightningWandb(
-                save_dir=str(folder.path),
-                project=self.project,
-                entity=self.entity,
-                group=self.group,
-                log_model=False,
-                config={**config, "run_folder_id": folder.run_id},
-                **names,
-                **mode,
-            )
-        ]
+        mode = os.environ.get("WANDB_MODE")
+        offline = mode == "offline" if mode else "WANDB_API_KEY" not in os.environ if self.offline is None else self.offline
+        names = {} if in_sweep() else {"id": folder.run_id, "name": folder.run_id}
+        about = {"project": self.project, "entity": self.entity, "group": self.group, "config": {**config, "run_folder_id": folder.run_id}}
+        return [WandbRun(folder.path, online=not offline, **about, **names)]
 
     @contextmanager
     def recording(self, folder: RunFolder, config: dict[str, Any]) -> Iterator[None]:
@@ -78,27 +69,22 @@ class WandbLogger:
         try:
             yield
         except BaseException as error:
-            _close(getattr(error, "exit_code", 1))
+            _close({}, getattr(error, "exit_code", 1))
             raise
         if not is_main_process():
             return
         values = headline(folder.read_summary())
         if _open_run() is None and (in_sweep() or values != before):
-            _ = self.build(folder, config)[0].experiment
+            self.build(folder, config)
         if (run := _open_run()) is not None:
-            run.summary.update(values)
-            run.log({name: _table(*table) for name, table in tables(folder.read_summary()).items()})
-        _close(0)
+            run.log_tables(tables(folder.read_summary()))
+        _close(values, 0)
 
     def log_artifact(self, folder: RunFolder, config: dict[str, Any], model: Path) -> None:
         """Log an exported model's folder as an artifact of the run, named by the run folder. Offline it waits for `wandb sync`."""
-        import wandb
-
-        run = self.build(folder, config)[0].experiment
-        artifact = wandb.Artifact(f"{folder.run_id}-export", type="model")
-        artifact.add_dir(str(model))
-        run.log_artifact(artifact)
-        _close(0)
+        (run,) = self.build(folder, config)
+        run.log_artifact(f"{folder.run_id}-export", model)
+        run.close({}, 0)
 
 
 def in_sweep() -> bool:
@@ -143,18 +129,12 @@ def tables(summary: Mapping[str, Any]) -> dict[str, tuple[list[str], list[list[A
     return {name: table for name, table in found.items() if table[1]}
 
 
-def _table(columns: list[str], rows: list[list[Any]]) -> Any:
-    import wandb
-
-    return wandb.Table(columns=columns, data=rows, allow_mixed_types=True)
-
-
-def _open_run() -> Any:
-    """The run that this process has open, if W&B has been imported at all."""
-    wandb = sys.modules.get("wandb")
-    return None if wandb is None else wandb.run
+def _open_run() -> WandbRun | None:
+    """The run that this process has open, if it has come to that at all."""
+    module = sys.modules.get("mlm_lab.training.wandb_run")
+    return None if module is None else module.WandbRun.current
 
 
-def _close(exit_code: int) -> None:
+def _close(summary: Mapping[str, Any], exit_code: int) -> None:
     if (run := _open_run()) is not None:
-        run.finish(exit_code=exit_code)
+        run.close(summary, exit_code)

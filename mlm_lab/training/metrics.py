@@ -22,22 +22,22 @@ class Meter:
     the same names. In float64 the sums of float32 values are exact, so that no order and no interruption changes them."""
 
     def __init__(self) -> None:
-        self._parts: dict[str, list[tuple[torch.Tensor, torch.Tensor]]] = {}
+        self._parts: dict[str, list[tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]]] = {}
 
-    def add(self, name: str, total: torch.Tensor, count: torch.Tensor) -> None:
-        """total, count: scalars of this rank, without gradient."""
-        self._parts.setdefault(name, []).append((total, count))
+    def add(self, name: str, total: torch.Tensor, count: torch.Tensor, counts_for: torch.Tensor | None = None) -> None:
+        """total, count: scalars of this rank, without gradient. counts_for: scalar; where it is False both are left out (None: True)."""
+        self._parts.setdefault(name, []).append((total, count, counts_for))
 
-    def add_all(self, metrics: Mapping[str, Sums]) -> None:
+    def add_all(self, metrics: Mapping[str, Sums], counts_for: torch.Tensor | None = None) -> None:
         for name, sums in metrics.items():
-            self.add(name, *sums)
+            self.add(name, *sums, counts_for)
 
     def fetch(self, reduce: Callable[[torch.Tensor], torch.Tensor]) -> dict[str, tuple[float, float]]:
         """name -> (sum, count) over all ranks, in one reduction and one copy to the host. Every rank calls it."""
         if not self._parts:
             return {}
         own = torch.stack([_sum(parts) for parts in self._parts.values()])  # (N, 2)
-        self._parts = {name: [(pair[0], pair[1])] for name, pair in zip(self._parts, own, strict=True)}
+        self._parts = {name: [(pair[0], pair[1], None)] for name, pair in zip(self._parts, own, strict=True)}
         return {name: (total, count) for name, (total, count) in zip(self._parts, reduce(own.clone()).tolist(), strict=True)}
 
     def clear(self) -> None:
@@ -46,13 +46,18 @@ class Meter:
     def restore(self, fetched: Mapping[str, tuple[float, float]], device: torch.device) -> None:
         """Continue from what `fetch` returned (on one rank only, since it is the sum over all)."""
         pairs = {name: torch.tensor(pair, dtype=_exact(device), device=device) for name, pair in fetched.items()}
-        self._parts = {name: [(pair[0], pair[1])] for name, pair in pairs.items()}
+        self._parts = {name: [(pair[0], pair[1], None)] for name, pair in pairs.items()}
 
 
-def _sum(parts: list[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
+def _sum(parts: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]]) -> torch.Tensor:
     """(2,): sum and count."""
     exact = _exact(parts[0][0].device)
-    return torch.stack([torch.stack([part[i].to(exact) for part in parts]).sum() for i in (0, 1)])
+    pairs = torch.stack([torch.stack([part[i].to(exact) for part in parts]) for i in (0, 1)])  # (2, N)
+    given = next((counts_for for *_, counts_for in parts if counts_for is not None), None)
+    if given is not None:
+        counted = torch.stack([torch.ones_like(given) if counts_for is None else counts_for for *_, counts_for in parts])
+        pairs = torch.where(counted, pairs, 0.0)
+    return pairs.sum(dim=1)
 
 
 def _exact(device: torch.device) -> torch.dtype:
@@ -86,43 +91,48 @@ def _mean(total: float, count: float) -> float:
 
 
 class MetricsFile:
-    """metrics.csv: a row for each logged step, columns added as metrics appear, cut back when a run resumes from a checkpoint."""
+    """metrics.csv: a row for each logged step, columns added as metrics appear, cut back when a run resumes from a checkpoint.
+
+    The rows are in the file alone: what a run holds in memory does not grow with its length.
+    """
 
     def __init__(self, path: Path):
         self.path = path
-        self._rows: list[dict[str, str]] = []
-        self._columns: list[str] = []
-        if path.exists():
-            with path.open(newline="", encoding="utf-8") as file:
-                reader = csv.DictReader(file)
-                self._rows = [{name: value for name, value in row.items() if name is not None and value} for row in reader]
-                self._columns = list(reader.fieldnames or [])
+        self._columns = self._read()[0] if path.exists() else []
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._read()[1]) if self.path.exists() else 0
 
     def cut_back(self, rows: int) -> None:
         """Keep the first rows only: those that the checkpoint knows. Columns that only later rows had go too."""
-        self._rows = self._rows[:rows]
-        self._columns = [name for name in self._columns if any(name in row for row in self._rows)]
-        self._rewrite()
+        columns, kept = self._read() if self.path.exists() else ([], [])
+        kept = kept[:rows]
+        self._columns = [name for name in columns if any(name in row for row in kept)]
+        self._rewrite(kept)
 
     def append(self, step: int, metrics: Mapping[str, float]) -> None:
         row = {"step": str(step), **{name: repr(float(value)) for name, value in metrics.items() if value is not None}}
-        self._rows.append(row)
         if new := [name for name in row if name not in self._columns]:
+            earlier = self._read()[1] if self.path.exists() else []
             self._columns += new
-            self._rewrite()
+            self._rewrite([*earlier, row])
         else:
             with self.path.open("a", newline="", encoding="utf-8") as file:
                 csv.DictWriter(file, self._columns, lineterminator="\n").writerow(row)
 
-    def _rewrite(self) -> None:
+    def _read(self) -> tuple[list[str], list[dict[str, str]]]:
+        """Columns, and the rows without empty cells."""
+        with self.path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            rows = [{name: value for name, value in row.items() if name is not None and value} for row in reader]
+            return list(reader.fieldnames or []), rows
+
+    def _rewrite(self, rows: list[dict[str, str]]) -> None:
         """Through a temporary file, so that a reader or a crash never meets half of it."""
         text = io.StringIO()
         writer = csv.DictWriter(text, self._columns, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(self._rows)
+        writer.writerows(rows)
         temporary = self.path.with_suffix(".tmp")
         temporary.write_text(text.getvalue(), encoding="utf-8", newline="")
         os.replace(temporary, self.path)

@@ -1,6 +1,7 @@
 """The LightningModule of every objective: a whole optimiser step in each training_step, and a state that is one integer.
 
 dataset[step] -> this rank's share -> training/step.py -> clip -> AdamW at the schedule's factor of this step -> step + 1
+                                                                  where the gradient is finite (training/finite.py)
 """
 
 from __future__ import annotations
@@ -15,9 +16,14 @@ import torch
 from mlm_lab.training.calibration import seconds_per_step
 from mlm_lab.training.course import Course
 from mlm_lab.training.data import step_loader
+from mlm_lab.training.fast_paths import choose_paths
+from mlm_lab.training.finite import SkippedSteps, step_where
 from mlm_lab.training.metrics import LOSS_PREFIX, Meter
 from mlm_lab.training.phases import Phase
+from mlm_lab.training.sharding import is_sharded, shard, whole_state
 from mlm_lab.training.step import accumulate_gradients, clip_gradient, compile_module
+from mlm_lab.training.weights import fresh_module
+from mlm_lab.types import ObjectiveModule
 
 CALIBRATION_SECONDS = 10.0
 """Time spent on measuring a step where the budget is in hours."""
@@ -30,6 +36,7 @@ class Pretraining(lightning.LightningModule):
         total_steps: the budget in steps (from `setup` on).
         step: optimiser steps done.
         meter: losses and metrics since the last log row, on the device.
+        skipped: steps whose gradient was not finite.
         stop_requested: set by the signal handler of this process; `should_stop` says whether all ranks agree.
     """
 
@@ -42,7 +49,7 @@ class Pretraining(lightning.LightningModule):
         self.module = course.module
         self.total_steps = frozen_steps
         self.step = 0
-        self.meter = Meter()
+        self.meter, self.skipped = Meter(), SkippedSteps()
         self.stop_requested = False
         self._stops: torch.Tensor | None = None
         self._seconds_per_step: float | None = None
@@ -55,11 +62,23 @@ class Pretraining(lightning.LightningModule):
         on_host = self.trainer.strategy.root_device.type == "cpu"
         chosen = self.settings.static_shapes
         self.module.static_shapes = self.settings.compile or not on_host if chosen == "auto" else chosen
+        choose_paths(self.module, self.settings, self.trainer.strategy.root_device, str(self.trainer.precision))
+        if self.settings.compile and self._device_mesh is None:
+            compile_module(self.module)
+
+    def configure_model(self) -> None:
+        """After `setup`, where the strategy has set up a mesh of ranks: cut the module into parts."""
+        if self._device_mesh is None or is_sharded(self.module):
+            return
+        shard(self.module, self._device_mesh["data_parallel"])
         if self.settings.compile:
             compile_module(self.module)
 
-    def seconds_per_step(self, enough_seconds: float) -> float:
-        """Time of the run's average step on this machine, measured on a copy the first time that it is asked for."""
+    def seconds_per_step(self, enough_seconds: float) -> float | None:
+        """Time of the run's average step on this machine, measured on a copy the first time that it is asked for. None where there is no
+        copy, since each rank has a part alone; in `setup` it is still whole."""
+        if self._seconds_per_step is None and is_sharded(self.module):
+            return None
         if self._seconds_per_step is None:
             phases = self.course.phases
             self._seconds_per_step = sum(phase.share * self._measure(phase, enough_seconds / len(phases)) for phase in phases)
@@ -79,7 +98,8 @@ class Pretraining(lightning.LightningModule):
     def train_dataloader(self) -> Any:
         dataset = self.course.dataset(self.total_steps, self.global_rank, self.trainer.world_size)
         pin_memory = self.trainer.strategy.root_device.type == "cuda"
-        return step_loader(dataset, self.step, self.total_steps, self.settings.num_workers, pin_memory)
+        settings = self.settings
+        return step_loader(dataset, self.step, self.total_steps, settings.num_workers, pin_memory, settings.timeout_seconds)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         optimizer = self.optim.build(self.module)
@@ -101,13 +121,23 @@ class Pretraining(lightning.LightningModule):
             backward=self.manual_backward,
             without_sync=getattr(self.trainer.strategy, "block_backward_sync", nullcontext),
         )
+        self._exchange_gradients(optimizer)
         norm = clip_gradient(self.module, self.optim.gradient_clip)
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"] * self.factor(self.step)
-        optimizer.step()
+        is_finite = torch.isfinite(norm)
+        step_where(optimizer, is_finite)
         optimizer.zero_grad()
+        self.skipped.add(self.step, is_finite)
         self.step += 1
-        self._record(counts, outputs, facts, norm)
+        self._record(counts, outputs, facts, norm, is_finite)
+
+    def _exchange_gradients(self, optimizer: Any) -> None:
+        """On several XLA devices the optimiser's own step would exchange them, after they were clipped; everywhere else backward has."""
+        if self.device.type == "xla" and self.trainer.world_size > 1:
+            import torch_xla.core.xla_model as xm
+
+            xm.reduce_gradients(optimizer.optimizer)
 
     def _over_ranks(self, counts: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Sums over ranks. The wish to stop travels with them, so that all ranks stop at the same step."""
@@ -117,6 +147,16 @@ class Pretraining(lightning.LightningModule):
         totals = self.reduce(torch.stack([*counts.values(), stop]))
         self._stops = totals[-1]
         return dict(zip(counts, totals, strict=False))
+
+    def whole(self) -> ObjectiveModule:
+        """The objective's module as one piece: a copy on the CPU where each rank has a part. Every rank calls it."""
+        if not is_sharded(self.module):
+            return self.module
+        state = whole_state(self.module)
+        copy = fresh_module(self.course.config, self.course.train.vocabulary)
+        copy.load_state_dict(state)
+        copy.static_shapes = self.module.static_shapes
+        return copy
 
     def reduce(self, values: torch.Tensor) -> torch.Tensor:
         """Sum over ranks."""
@@ -130,16 +170,19 @@ class Pretraining(lightning.LightningModule):
             return self.stop_requested
         return self._stops is not None and bool(self._stops.item())
 
-    def _record(self, counts: dict[str, torch.Tensor], outputs: list, facts: dict[str, torch.Tensor], norm: torch.Tensor) -> None:
+    def _record(
+        self, counts: dict[str, torch.Tensor], outputs: list, facts: dict[str, torch.Tensor], norm: torch.Tensor, counts_for: torch.Tensor
+    ) -> None:
+        """counts_for: whether the step was taken; the losses of one that was not are in no mean."""
         for name, count in counts.items():
-            self.meter.add(f"{LOSS_PREFIX}{name}", sum(output.losses[name] for output in outputs), count)
+            self.meter.add(f"{LOSS_PREFIX}{name}", sum(output.losses[name] for output in outputs), count, counts_for)
         for output in outputs:
-            self.meter.add_all(output.metrics)
+            self.meter.add_all(output.metrics, counts_for)
         for name, pair in facts.items():
             self.meter.add(name, pair[0], pair[1])
         # The norm is the same on every rank: each adds its share, so that the sum over ranks is one norm a step.
         share = 1.0 / self.trainer.world_size
-        self.meter.add("gradient_norm", norm * share, torch.full_like(norm, share))
+        self.meter.add("gradient_norm", norm * share, torch.full_like(norm, share), counts_for)
 
 
 def _dropout_key(seed: int, step: int, rank: int) -> int:

@@ -6,7 +6,7 @@ import logging
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mlm_lab.errors import require
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import lightning
 
 PRECISIONS = ("auto", "32-true", "bf16-mixed", "bf16-true", "64-true")
+ATTENTIONS = ("auto", "written_out", "sdpa", "varlen")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +24,7 @@ class TrainerSettings:
     accelerator: str
     """auto, cpu, gpu, tpu, mps: Lightning's names."""
     strategy: str
-    """auto, ddp, fsdp, ...: Lightning's names."""
+    """auto, ddp, fsdp (torch's FSDP2: parameters, gradients and moments in parts), or another of Lightning's names."""
     devices: int | str
     """Number of devices of each node, or auto."""
     num_nodes: int
@@ -35,12 +36,21 @@ class TrainerSettings:
     static_shapes: bool | str
     """Whether all steps compute on the same shapes, unused label slots too, so that a compiler compiles once (for each length phase). auto:
     where the module is compiled, and on every device but the CPU, which would wait to count the slots. Never changes the result."""
+    fused_loss: bool | str
+    """Whether the projection to the vocabulary and its cross-entropy are computed in one buffer (models/vocabulary_loss.py), which takes
+    less time and a fifth of the memory. auto: on the CPU, not compiled. Changes a result by the rounding of sums alone."""
+    attention: str
+    """written_out: scores, softmax, weighted sum; sdpa: torch's scaled_dot_product_attention; auto: whichever is faster for the device and
+    the precision (models/attention.py); varlen: leaves out other documents of a row (GPUs in bf16, attention_dropout 0). A relative bias is
+    always written out, and a decoder has no varlen. Changes a result by the rounding of sums alone."""
     micro_batch_size: int | None
     """Sequences that pass through a device at a time; null: a rank's whole share of the step. Follows memory, never changes the result."""
     num_workers: int
     """Processes of each rank that make batches; 0 makes them in the training process (a batch takes a millisecond)."""
     log_every_steps: int
     """Steps between rows of metrics.csv; metrics are fetched from the device only then."""
+    timeout_seconds: float
+    """How long a step waits for a data worker or for another rank before the run ends with a message."""
 
     def __post_init__(self) -> None:
         require(
@@ -53,25 +63,31 @@ class TrainerSettings:
             ("num_nodes", self.num_nodes, self.num_nodes >= 1, "at least 1"),
             ("precision", self.precision, self.precision in PRECISIONS, ", ".join(PRECISIONS)),
             ("static_shapes", self.static_shapes, self.static_shapes in (True, False, "auto"), "true, false or auto"),
+            ("fused_loss", self.fused_loss, self.fused_loss in (True, False, "auto"), "true, false or auto"),
+            ("attention", self.attention, self.attention in ATTENTIONS, ", ".join(ATTENTIONS)),
             ("micro_batch_size", self.micro_batch_size, self.micro_batch_size is None or self.micro_batch_size >= 1, "at least 1, or null"),
             ("num_workers", self.num_workers, self.num_workers >= 0, "at least 0"),
             ("log_every_steps", self.log_every_steps, self.log_every_steps >= 1, "at least 1"),
+            ("timeout_seconds", self.timeout_seconds, self.timeout_seconds > 0, "above 0"),
         )
 
     def build(self, *, folder: Path, loggers: list, callbacks: list) -> lightning.Trainer:
         """Lightning's Trainer for one pass over the run's steps. It writes no checkpoints of its own (training/checkpoint.py does)."""
         quieten_lightning()
         import lightning
+        from lightning.pytorch.plugins.environments import SLURMEnvironment
 
+        slurm = [SLURMEnvironment(auto_requeue=False)] if SLURMEnvironment.detect() else []  # training/interrupt.py does that
         return lightning.Trainer(
             accelerator=self.accelerator,
-            strategy=self.strategy,
+            strategy=_strategy(self.strategy, self.timeout_seconds),
             devices=self.devices,
             num_nodes=self.num_nodes,
             precision=resolve_precision(self),
             max_epochs=1,
             logger=loggers,
             callbacks=callbacks,
+            plugins=slurm or None,
             default_root_dir=str(folder),
             enable_checkpointing=False,
             enable_progress_bar=False,
@@ -80,6 +96,18 @@ class TrainerSettings:
             num_sanity_val_steps=0,
             log_every_n_steps=self.log_every_steps,
         )
+
+
+def _strategy(name: str, timeout_seconds: float) -> Any:
+    """Lightning's strategy, told how long its processes wait for each other; a name where it has no such choice."""
+    from datetime import timedelta
+
+    from lightning.pytorch.strategies import DDPStrategy
+
+    from mlm_lab.training.sharding import Sharded
+
+    known = {"ddp": DDPStrategy, "fsdp": Sharded}
+    return known[name](timeout=timedelta(seconds=timeout_seconds)) if name in known else name
 
 
 def resolve_precision(settings: TrainerSettings) -> str:

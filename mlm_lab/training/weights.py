@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mlm_lab.data.build_once import sync
 from mlm_lab.errors import UserError
 from mlm_lab.types import ObjectiveModule, Vocabulary
 
@@ -51,7 +52,9 @@ def save_weights(module: torch.nn.Module, folder: Path, step: int | None = None)
         file.parent.mkdir(parents=True, exist_ok=True)
         save_model(module, str(temporary))
         digest = file_sha256(temporary)
+        sync(temporary)
         temporary.replace(file)
+        sync(file.parent)
     except (OSError, SafetensorError) as error:
         fix = "free some space and run the same command again: it goes on from the last checkpoint"
         raise UserError(f"the weights were not written: {error}", where=str(folder), fix=fix) from None

@@ -1,203 +1,196 @@
-"""Training speed of the same shape in one process, in turn: a bare loop, the pretraining stage, Transformers' Trainer at its best and as it
-comes. By hand, on one core (Transformers' side needs `pip install accelerate`):
+"""Training speed against Transformers' Trainer, at the shapes and on the text of tests/benchmarks/shapes.py, by the contenders of
+contenders.py. By hand, on one core that nothing else uses (their side needs `pip install accelerate`):
 
-    taskset -c 0 python -m tests.benchmarks.throughput [--model mini] [--length 128] [--rounds 5]
+    taskset -c 0 python -m tests.benchmarks.throughput [--shape mini-128-30522 ...] [--rounds 5] [--lap 3] [--json FILE] [--bare]
 
-Vocabulary 8192, full rows, 15 % 80/10/10, one thread. The Trainer's best is bf16 with dropout 0, as ours; as it comes it is float32 with
-dropout 0.1. What is compared is CPU time of a step, the median over the steps of all rounds, so that other work on the machine weighs as
-little as it can; the wall time is printed beside it. The bare loop is the least code that trains the same module on the same batches.
+Each contender is a process of its own and trains a lap of at least `--lap` seconds and two steps while the others wait, in turn A B C A B C
+(what comes first is rotated). A ratio is taken within a round, and the median over the rounds is reported: what slows the machine down for
+a while slows both sides. Speeds are tokens, padding left out, per second of CPU time, so that other work on the machine weighs as little as
+it can; wall time is in the JSON. "At its best" is bf16 and dropout 0 with the faster of its two attentions at that shape.
+
+The share of the ceiling is model FLOPs (closed form, `stages=[plan]`) against the best of many 1024 x 1024 products in the same process
+affinity, measured anew before each round. Memory is the peak resident size of the process, its imports included.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import logging
+import os
+import platform
 import statistics
+import subprocess
+import sys
 import tempfile
-import time
-import warnings
-from collections.abc import Callable, Iterator
+import threading
+from datetime import date
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Self
 
-import lightning
-import numpy as np
 import torch
 
-from mlm_lab.config import RunConfig, compose
-from mlm_lab.data.token_store import TokenStore
-from mlm_lab.training.callbacks import Checkpoints, Recorder
-from mlm_lab.training.course import Course
-from mlm_lab.training.module import Pretraining
-from mlm_lab.training.plateau import PlateauWatch
-from mlm_lab.training.validation import HeldOut
-from mlm_lab.types import Vocabulary
+from mlm_lab.training.ceiling import matmul_flops_per_second
+from tests.benchmarks.shapes import BY_NAME, SHAPES, Shape, make_config
 
-VOCABULARY, STEPS, WARM_UP = 8192, 15, 3
-FIXED = ["trainer=cpu", "trainer.precision=bf16-mixed", "optim.weight_decay=0.01", "validation.sequences=32", "stages=[pretrain]"]
-SELDOM = ["validation.every_steps=1000", "checkpoint.every_steps=1000", f"budget.steps={STEPS}"]
+BEST, DEFAULTS = ("trainer_sdpa", "trainer_eager"), "trainer_defaults"
+PRECISIONS = {"float32": "32-true", "bfloat16": "bf16-mixed"}
 
 
-class Mark(NamedTuple):
-    """When a step began."""
+class Contender:
+    """A process that waits, and trains a lap when it is asked to."""
 
-    cpu: float
-    wall: float
+    def __init__(self, name: str, shape: Shape, cache_dir: Path, warm_within: float | None = None):
+        """warm_within: seconds after which it is given up."""
+        self.name, self.laps, self.facts = name, [], {}
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115
+        words = [sys.executable, "-m", "tests.benchmarks.contenders", name, shape.name, str(cache_dir)]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self._log}
+        self._process = subprocess.Popen(words, text=True, env=environment, **pipes)
+        self._alarm = threading.Timer(warm_within, self._process.kill) if warm_within is not None else None
 
+    def __enter__(self) -> Self:
+        if self._alarm is not None:
+            self._alarm.start()
+        self._hear()  # warm
+        if self._alarm is not None:
+            self._alarm.cancel()
+        return self
 
-def mark() -> Mark:
-    return Mark(time.process_time(), time.perf_counter())
+    def __exit__(self, *error: object) -> None:
+        self._process.kill()
+        self._process.wait()
 
+    def lap(self, seconds: float) -> None:
+        self._say(f"lap {seconds}")
+        self.laps.append(self._hear())
 
-def make_store(split: str) -> TokenStore:
-    """Random tokens in sentences of 21 and documents of 1050, so that rows of 128 and 512 are nearly full."""
-    specials = (0, 1, 2, 3, 4)
-    vocabulary = Vocabulary(VOCABULARY, VOCABULARY, 0, 1, 2, 3, 4, specials, (), "benchmark")
-    tokens = np.random.default_rng(0).integers(5, VOCABULARY, 105_000)
-    starts = np.ones(len(tokens), dtype=bool)
-    return TokenStore.from_arrays(tokens, starts, np.arange(0, 105_001, 21), np.arange(0, 5001, 50), vocabulary, split)
+    def stop(self) -> None:
+        self._say("stop")
+        self.facts = self._hear()
 
+    def speed(self, clock: str = "cpu") -> list[float]:
+        """Tokens a second of each lap."""
+        return [lap["tokens"] / lap[clock] for lap in self.laps]
 
-def bare_loop(config: RunConfig, stores: tuple[TokenStore, TokenStore]) -> list[Mark]:
-    course = Course(config, *stores)
-    module, data = course.module.train(), course.dataset(STEPS)
-    optimizer, factor = config.optim.build(module), config.schedule.build(STEPS)
-    marks = []
-    for step in range(STEPS):
-        marks.append(mark())
-        batch = {name: torch.from_numpy(array) for name, array in data[step][0].items()}
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            loss = module(batch).losses["mlm"] / module.target_counts(batch)["mlm"]
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(module.parameters(), config.optim.gradient_clip)
-        for group in optimizer.param_groups:
-            group["lr"] = config.optim.peak_lr * factor(step)
-        optimizer.step()
-        optimizer.zero_grad()
-    return marks
+    def _say(self, command: str) -> None:
+        print(command, file=self._process.stdin, flush=True)
 
-
-class Stopwatch(lightning.Callback):
-    def __init__(self) -> None:
-        self.marks: list[Mark] = []
-
-    def on_train_batch_start(self, *_: Any) -> None:
-        self.marks.append(mark())
-
-
-def training_stage(config: RunConfig, stores: tuple[TokenStore, TokenStore]) -> list[Mark]:
-    """What `python -m mlm_lab` runs, its log rows, bookkeeping and progress included."""
-    course, watch = Course(config, *stores), Stopwatch()
-    held_out = HeldOut(config.objective, course.validation, config.max_length, config.validation.sequences, config.batch_size)
-    with tempfile.TemporaryDirectory() as name:
-        recorder = Recorder(Path(name) / "metrics.csv", held_out, PlateauWatch.over(held_out, course.train))
-        callbacks = [recorder, Checkpoints(Path(name) / "checkpoints", recorder), watch]
-        config.trainer.build(folder=Path(name), loggers=[], callbacks=callbacks).fit(Pretraining(course))
-    return watch.marks
+    def _hear(self) -> dict[str, Any]:
+        line = self._process.stdout.readline()
+        if not line:
+            self._log.seek(0)
+            raise SystemExit(f"{self.name} ended:\n{self._log.read()[-3000:]}")
+        return json.loads(line)
 
 
-def transformers_trainer(config: RunConfig, stores: tuple[TokenStore, TokenStore], *, best: bool) -> list[Mark]:
-    """BertForMaskedLM of the same size under the Trainer and its collator, on rows of the same text that are full to the last place."""
-    import transformers
-    from tokenizers import Tokenizer, models
+def compare(shape: Shape, names: list[str], rounds: int, lap: float, cache_dir: Path) -> dict[str, Any]:
+    """The record of one shape."""
+    contenders, ceilings = [], {name: [] for name in PRECISIONS}
+    try:
+        for name in names:  # one at a time: each warms up alone
+            contenders.append(Contender(name, shape, cache_dir).__enter__())
+        for number in range(rounds):
+            for name, precision in PRECISIONS.items():
+                ceilings[name].append(matmul_flops_per_second.__wrapped__(torch.device("cpu"), precision))
+            for place in range(len(contenders)):
+                contenders[(number + place) % len(contenders)].lap(lap)
+        for contender in contenders:
+            contender.stop()
+    finally:
+        for contender in contenders:
+            contender.__exit__()
+    return record(shape, {contender.name: contender for contender in contenders}, ceilings)
 
-    transformers.logging.set_verbosity_error()
-    marks: list[Mark] = []
 
-    class Watch(transformers.TrainerCallback):
-        def on_step_begin(self, *_: Any, **__: Any) -> None:
-            marks.append(mark())
+def record(shape: Shape, contenders: dict[str, Contender], ceilings: dict[str, list[float]]) -> dict[str, Any]:
+    found: dict[str, Any] = {"shape": shape.name, "targets": {"best": shape.best, "defaults": shape.defaults}}
+    found["ceiling_gflops"] = {name: round(statistics.median(values) / 1e9, 1) for name, values in ceilings.items()}
+    flops = contenders["ours"].facts["flops_per_token"]
+    for name, contender in contenders.items():
+        own = {f"tokens_per_second_{clock}": round(statistics.median(contender.speed(clock))) for clock in ("cpu", "wall")}
+        peak = statistics.median(ceilings["float32" if name == DEFAULTS else "bfloat16"])
+        own["ceiling_share"] = round(own["tokens_per_second_cpu"] * flops / peak, 3)
+        own["peak_megabytes"] = round(contender.facts["peak_bytes"] / 1e6)
+        found[name] = {**own, "parameters": contender.facts["parameters"], "laps": [round(value) for value in contender.speed()]}
+    found["fill"] = round(contenders["ours"].facts["fill"], 4)
+    found["ratios"] = {}
+    if all(name in contenders for name in BEST):
+        best = max(BEST, key=lambda name: statistics.median(contenders[name].speed()))
+        found["ratios"] = {"best": ratio(contenders["ours"], contenders[best]), "best_is": best}
+    for name in (*BEST, DEFAULTS, "trainer_grouped", "bare"):
+        if name in contenders:
+            found["ratios"][name.removeprefix("trainer_")] = ratio(contenders["ours"], contenders[name])
+    return found
 
-    words = {name: number for number, name in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])}
-    words |= {f"w{number}": number for number in range(len(words), VOCABULARY)}
-    names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordPiece(words, unk_token="[UNK]")), **names)
-    inner = config.max_length - 2
-    usable = np.asarray(stores[0].tokens[: len(stores[0].tokens) // inner * inner]).reshape(-1, inner).tolist()
-    model, dropout = config.model, 0.0 if best else 0.1
-    shape = {"hidden_size": model.hidden_size, "num_hidden_layers": model.num_layers, "num_attention_heads": model.num_heads}
-    shape |= {"intermediate_size": model.intermediate_size, "vocab_size": VOCABULARY, "max_position_embeddings": config.max_length}
-    bert = transformers.BertConfig(**shape, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
-    with tempfile.TemporaryDirectory() as folder:
-        arguments = transformers.TrainingArguments(
-            output_dir=folder,
-            per_device_train_batch_size=config.batch_size,
-            max_steps=STEPS,
-            bf16=best,
-            use_cpu=True,
-            learning_rate=config.optim.peak_lr,
-            weight_decay=config.optim.weight_decay,
-            save_strategy="no",
-            report_to=[],
-            disable_tqdm=True,
+
+def ratio(ours: Contender, theirs: Contender) -> float:
+    """Median over the rounds."""
+    return round(statistics.median(a / b for a, b in zip(ours.speed(), theirs.speed(), strict=True)), 2)
+
+
+def table(records: list[dict[str, Any]]) -> str:
+    """For the README."""
+    lines = [
+        "| shape | tokens/s | of the bf16 ceiling | Trainer at its best | its defaults | target | peak memory, ours; best; defaults |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for found in records:
+        ours, ratios, shape = found["ours"], found["ratios"], BY_NAME[found["shape"]]
+        best = found[ratios["best_is"]]
+        attention = ratios["best_is"].removeprefix("trainer_")
+        name = f"{shape.model}, {shape.length}, {shape.vocabulary}" + ", documents" * shape.documents
+        memory = "; ".join(f"{part['peak_megabytes'] / 1e3:.2f}" for part in (ours, best, found[DEFAULTS]))
+        lines.append(
+            f"| {name} | {ours['tokens_per_second_cpu']:,} | {ours['ceiling_share']:.0%} "
+            f"| {ratios['best']:.2f}x ({best['tokens_per_second_cpu']:,}, {attention}) "
+            f"| {ratios['defaults']:.2f}x ({found[DEFAULTS]['tokens_per_second_cpu']:,}) "
+            f"| {shape.best:g}x, {shape.defaults:g}x | {memory} GB |"
         )
-        trainer = transformers.Trainer(
-            model=transformers.BertForMaskedLM(bert),
-            args=arguments,
-            train_dataset=[{"input_ids": [2, *row, 3]} for row in usable],
-            data_collator=transformers.DataCollatorForLanguageModeling(tokenizer),
-            callbacks=[Watch()],
-        )
-        trainer.remove_callback(transformers.PrinterCallback)
-        trainer.train()
-    return marks
+    return "\n".join(lines)
 
 
-def ceiling(dtype: torch.dtype) -> float:
-    """GFLOP/s of a product of two square matrices, the best of ten."""
-    a = torch.randn(1024, 1024).to(dtype)
-    times = []
-    for _ in range(10):
-        start = time.process_time()
-        a @ a
-        times.append(time.process_time() - start)
-    return 2 * 1024**3 / min(times) / 1e9
-
-
-def steps_of(rounds: list[list[Mark]]) -> Iterator[Mark]:
-    """Seconds of each step after the warm-up."""
-    for marks in rounds:
-        for before, after in zip(marks[WARM_UP:-1], marks[WARM_UP + 1 :], strict=True):
-            yield Mark(after.cpu - before.cpu, after.wall - before.wall)
+def machine() -> dict[str, Any]:
+    names = ("torch", "lightning", "transformers", "accelerate", "numpy")
+    found = Path("/proc/cpuinfo")
+    lines = found.read_text().splitlines() if found.exists() else []
+    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor())
+    versions = {name: version(name) for name in names}
+    return {"date": date.today().isoformat(), "cpu": model, "cores": len(os.sched_getaffinity(0)), "versions": versions}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--model", default="mini")
-    parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument(
+        "--shape", nargs="+", choices=BY_NAME, default=[shape.name for shape in SHAPES], metavar="SHAPE", help=", ".join(BY_NAME)
+    )
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--lap", type=float, default=3.0, help="seconds")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--bare", action="store_true", help="a loop without Lightning too")
+    parser.add_argument("--ours-only", action="store_true", help="without Transformers")
+    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "mlm_lab_benchmarks")
     options = parser.parse_args()
-    warnings.simplefilter("ignore")
-    logging.disable(logging.WARNING)
     torch.set_num_threads(1)
-    config = compose([*FIXED, *SELDOM, f"model={options.model}", f"max_length={options.length}", f"batch_size={options.batch}"])
-    stores = make_store("train"), make_store("validation")
-    contenders: dict[str, Callable[[], list[Mark]]] = {
-        "bare loop": lambda: bare_loop(config, stores),
-        "mlm_lab": lambda: training_stage(config, stores),
-        "Trainer, bf16, dropout 0": lambda: transformers_trainer(config, stores, best=True),
-        "Trainer, its defaults": lambda: transformers_trainer(config, stores, best=False),
-    }
-    rounds: dict[str, list[list[Mark]]] = {name: [] for name in contenders}
-    for _ in range(options.rounds):
-        for name, run in contenders.items():
-            rounds[name].append(run())
-    tokens = options.batch * options.length
-    speed = {}
-    for name, runs in rounds.items():
-        steps = list(steps_of(runs))
-        speed[name] = tokens / statistics.median(step.cpu for step in steps)
-        wall = tokens / statistics.median(step.wall for step in steps)
-        print(f"{name:26} {speed[name]:8,.0f} tokens/s of CPU time   {wall:8,.0f} of wall time")
-    ours = speed["mlm_lab"]
-    print(f"lost to Lightning and logging: {100 * (1 - ours / speed['bare loop']):.1f} %")
-    peers = ("Trainer, bf16, dropout 0", "Trainer, its defaults")
-    print("ratios: " + ", ".join(f"{ours / speed[name]:.2f}x {name}" for name in peers))
-    products = {str(dtype).removeprefix("torch."): round(ceiling(dtype)) for dtype in (torch.float32, torch.bfloat16)}
-    shape = {"model": options.model, "length": options.length, "batch": options.batch, "vocabulary": VOCABULARY}
-    print(json.dumps({**shape, "tokens_per_second": {k: round(v) for k, v in speed.items()}, "ceiling_gflops": products}))
+    names = ["ours", *["bare"] * options.bare, *([] if options.ours_only else [*BEST, DEFAULTS])]
+    records = []
+    for name in options.shape:
+        prepare_once(BY_NAME[name], options.cache)
+        more = ["trainer_grouped"] * (BY_NAME[name].documents and not options.ours_only)
+        records.append(compare(BY_NAME[name], names + more, options.rounds, options.lap, options.cache))
+        print(json.dumps(records[-1]), flush=True)
+        if options.json:
+            options.json.write_text(json.dumps({**machine(), "rounds": options.rounds, "shapes": records}, indent=1) + "\n")
+    if not options.ours_only:
+        print(f"\n{json.dumps(machine())}\n\n{table(records)}")
+
+
+def prepare_once(shape: Shape, cache_dir: Path) -> None:
+    """Tokenizer and token store, so that no contender makes them."""
+    from mlm_lab.stages.prepare import prepare
+
+    prepare(make_config(shape, cache_dir))
 
 
 if __name__ == "__main__":

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mlm_lab.corruption.draws import Draws
+from mlm_lab.data import packing
 from mlm_lab.data.packing import INPUT_FORMATS, SHORTEST_ROW, PackedRows, gather_rows, pack_rows
 from mlm_lab.data.token_store import TokenStore
 from tests.corruption.stores import VOCABULARY, make_store, many_documents, odd_documents, stores
@@ -83,9 +86,11 @@ def greedy_rows(store: TokenStore, length: int, cross_documents: bool) -> list[t
     return [row for row in rows if row[1] - row[0] >= SHORTEST_ROW]
 
 
-@given(stores(), lengths, st.booleans())
-def test_whole_sentences_are_packed_greedily(store: TokenStore, length: int, cross_documents: bool) -> None:
-    plan = pack_rows(store, length, "full_sentences" if cross_documents else "document_sentences", DRAWS)
+@given(stores(), lengths, st.booleans(), st.sampled_from([1, 4, packing.SENTENCES_AT_A_TIME]))
+def test_whole_sentences_are_packed_greedily(store: TokenStore, length: int, cross_documents: bool, at_a_time: int) -> None:
+    """However many of them are looked at at a time."""
+    with mock.patch.object(packing, "SENTENCES_AT_A_TIME", at_a_time):
+        plan = pack_rows(store, length, "full_sentences" if cross_documents else "document_sentences", DRAWS)
     assert list(zip(plan.starts.tolist(), plan.stops.tolist(), strict=True)) == greedy_rows(store, length, cross_documents)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -94,6 +96,38 @@ def test_both_kernels_give_the_same_encoder(monkeypatch: pytest.MonkeyPatch):
     by_sdpa = build("modern")(**row)
     monkeypatch.setattr("mlm_lab.models.transformer.writes_scores", lambda device, dtype: True)
     torch.testing.assert_close(build("modern")(**row)[:, :16], by_sdpa[:, :16], rtol=1e-5, atol=1e-5)
+
+
+def by_hand(q, k, v, borders, borders_k, longest, longest_k, *, window_size):
+    """What varlen_attn computes: each segment by itself, within the window."""
+    assert torch.equal(borders, borders_k) and borders[0] == 0 and borders[-1] == len(q) and longest == longest_k
+    out = torch.empty_like(q)
+    for start, stop in itertools.pairwise(borders.tolist()):
+        assert stop - start <= longest
+        place = torch.arange(stop - start)
+        back = place[:, None] - place  # how far a key is to the left
+        left, right = (len(q) if reach < 0 else reach for reach in window_size)
+        parts = [x[start:stop].transpose(0, 1)[None] for x in (q, k, v)]
+        out[start:stop] = F.scaled_dot_product_attention(*parts, attn_mask=(back <= left) & (-back <= right))[0].transpose(0, 1)
+    return out
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("recipe", ["bert", "modern", "albert", "local"])
+def test_attention_by_segments_gives_the_same_encoder(recipe: str, causal: bool, monkeypatch: pytest.MonkeyPatch):
+    """Two rows, so that the padding of one is not joined to the next; gradients too."""
+    monkeypatch.setattr(attention.varlen, "varlen_attn", by_hand)
+    row = {name: torch.cat([value, value.flip(1)]) for name, value in packed_row().items()}
+    results = []
+    for by_segments in (False, True):
+        torch.manual_seed(0)
+        encoder = TransformerEncoder(encoder_config(recipe, initializer_range=0.3), 96, causal=causal).eval()
+        encoder.by_segments = by_segments
+        hidden = encoder(**row)
+        real = hidden[row["attention_mask"] > 0]
+        results.append([real, *torch.autograd.grad((real**3).sum(), [encoder.embedding_weight, encoder.layers[0].attention.qkv.weight])])
+    for ours, reference in zip(*results, strict=True):
+        torch.testing.assert_close(ours, reference, rtol=1e-4, atol=1e-4 * float(reference.detach().abs().max()))
 
 
 def test_bfloat16_is_near_float32(recipe: str):

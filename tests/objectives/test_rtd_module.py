@@ -98,14 +98,16 @@ def test_trap_17_embeddings_are_shared_with_a_projection_and_the_output_is_tied_
 def test_trap_18_samples_are_the_softmax_of_the_generator():
     """Chi-square over 100,000 draws of what the generator says at the first slot."""
     module, batch = make_module(initializer_range=0.1), real_batch()
-    slots = batch["input_ids"], batch["attention_mask"], batch["position_ids"], batch["label_positions"]
-    logits = F.pad(module.predict(*slots)[0, 0], (0, 56), value=float("-inf"))
-    log_probabilities = logits.log_softmax(-1)
+    hidden = module.generator(batch["input_ids"], batch["attention_mask"], batch["position_ids"])
+    hidden = hidden[0, batch["label_positions"][0, 0]].detach().expand(100_000, -1)
+    log_probabilities = module.generator_head(hidden[:1], module.generator.embedding_weight)[0].detach().log_softmax(-1)
     batches = [make(rtd(mask_ratio=0.9), rows=240, epoch=epoch) for epoch in range(5)]
     drawn = np.concatenate([batch["sampling_uniforms"][batch["labels"] != IGNORE_INDEX] for batch in batches])
     uniforms = torch.from_numpy(drawn[:100_000])
     assert len(uniforms) == 100_000
-    counts = torch.bincount(module.sample(log_probabilities.expand(100_000, -1), uniforms), minlength=256)[:200]
+    with torch.no_grad():
+        guess = module.generator_head.loss(hidden, module.generator.embedding_weight, torch.zeros(100_000, dtype=torch.long), uniforms)
+    counts = torch.bincount(guess.sampled, minlength=256)[:200]
     expected = log_probabilities[:200].double().exp()
     assert expected.min() * 100_000 > 5
     assert stats.chisquare(counts.numpy(), (expected / expected.sum() * 100_000).numpy()).pvalue > 1e-3
@@ -157,7 +159,8 @@ def test_trap_19_the_share_of_replaced_tokens_is_p_times_1_minus_a(monkeypatch: 
     module, batch = make_module(), real_batch(rows=150, length=128)
     labels = batch["labels"][batch["labels"] != IGNORE_INDEX]
     hit = torch.rand(len(labels), generator=torch.Generator().manual_seed(0)) < 0.4
-    monkeypatch.setattr(module, "sample", lambda *_: torch.where(hit, labels, (labels + 1) % 200))
+    loss, sampled = module.generator_head.loss, torch.where(hit, labels, (labels + 1) % 200)
+    monkeypatch.setattr(module.generator_head, "loss", lambda *given: loss(*given)._replace(sampled=sampled))
     metrics = module(batch).metrics
     candidates = int((~torch.isin(original(batch), torch.tensor([0, 2, 3]))).sum())
     accuracy = (metrics["sampled_accuracy"].sum / metrics["sampled_accuracy"].count).item()
@@ -237,9 +240,9 @@ def test_trap_24_compact_and_static_slots_agree():
 def test_trap_24_only_selected_positions_reach_the_projection(static_shapes: bool):
     module, batch, seen = make_module(), real_batch(mask_count="bernoulli"), []
     module.static_shapes = static_shapes
-    module.generator_head.register_forward_hook(lambda head, inputs, logits: seen.append(tuple(logits.shape)))
+    module.generator_head.norm.register_forward_hook(lambda norm, inputs, output: seen.append(len(output)))  # what is projected
     module(batch)
-    assert seen == [(batch["labels"].numel() if static_shapes else int((batch["labels"] != IGNORE_INDEX).sum()), 256)]
+    assert seen == [batch["labels"].numel() if static_shapes else int((batch["labels"] != IGNORE_INDEX).sum())]
 
 
 @pytest.mark.parametrize("bfloat16", [False, True])

@@ -95,10 +95,11 @@ def test_every_parameter_is_used_and_none_without_the_objective():
 
 def test_long_spans_share_the_last_place():
     head = make_module().boundary_head
-    hidden, weight = torch.randn(3, 32), torch.randn(104, 32)
-    logits = head(hidden[:1].expand(3, -1), hidden[1:2].expand(3, -1), torch.tensor([PLACES - 1, PLACES, 500]), weight)
-    assert (logits[0] == logits[1]).all() and (logits[0] == logits[2]).all()
-    assert head(hidden[:1], hidden[1:2], torch.tensor([-1]), weight).isfinite().all(), "an unused slot's place"
+    hidden, weight, labels = torch.randn(3, 32), torch.randn(104, 32), torch.full((4,), 7)
+    borders = hidden[:1].expand(4, -1), hidden[1:2].expand(4, -1)
+    losses = head(*borders, torch.tensor([PLACES - 1, PLACES, 500, PLACES - 2]), weight, labels).each
+    assert losses[0] == losses[1] == losses[2] != losses[3]
+    assert head(hidden[:1], hidden[1:2], torch.tensor([-1]), weight, labels[:1]).total.isfinite(), "an unused slot's place"
 
 
 def test_trap_27_padding_rows_are_never_predicted():

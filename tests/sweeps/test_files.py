@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,7 @@ from wandb.sdk.launch.sweeps.utils import create_sweep_command_args, load_sweep_
 
 from mlm_lab.config import Loaded, compose
 from mlm_lab.run_config import RunConfig, config_hash, to_dict
+from mlm_lab.sweep.logged_metrics import KINDS
 from mlm_lab.sweep.points import Point, make_point
 from mlm_lab.sweep.sweep_file import SEED, Distribution, SweepFile, read
 
@@ -21,17 +23,23 @@ QUESTIONS = (
     "bert_to_roberta",
     "corruption_prediction",
     "mask_ratio",
+    "mask_ratio_text",
+    "mask_ratio_time",
     "mask_unit",
     "objective",
+    "objective_time",
     "pair_inputs",
     "peak_lr",
     "rare_words",
     "ratio_schedule",
     "replace_mix",
+    "replace_mix_text",
     "span_length",
     "static_dynamic",
     "wwm_zh",
 )
+OWN_TEXT = {"mask_ratio_text", "mask_ratio_time", "objective_time", "replace_mix_text"}
+"""Those on text of one's own, with public evaluation sets: what their header puts behind the file."""
 NEEDS_DATA = {"wwm_zh"}
 """Read ../shared/data, whose content their runs are named by."""
 GRIDS = tuple(name for name in QUESTIONS if name != "peak_lr")
@@ -44,7 +52,16 @@ READ: Loaded = {}
 
 @cache
 def sweep_of(name: str) -> SweepFile:
-    return read(SWEEPS / f"{name}.yaml")
+    sweep = read(SWEEPS / f"{name}.yaml")
+    return sweep.with_words([f"data.files=[{own_text()}]", "evaluation.data_dir=."]) if name in OWN_TEXT else sweep
+
+
+@cache
+def own_text() -> Path:
+    """A run's hash is over what its files say."""
+    file = Path(tempfile.mkdtemp()) / "own.txt"
+    file.write_text("A text.", encoding="utf-8")
+    return file
 
 
 @cache
@@ -75,9 +92,10 @@ def test_a_file_begins_with_its_question_its_commands_and_its_cost(name: str) ->
     text, sweep = (SWEEPS / f"{name}.yaml").read_text(encoding="utf-8"), sweep_of(name)
     lines = text.splitlines()
     assert lines[0].startswith("# ") and lines[0].endswith("?") and sweep.study.question.endswith("?")
-    assert f"mlm_lab.sweep sweeps/{name}.yaml --plan" in lines[1] and f"wandb sweep sweeps/{name}.yaml" in lines[1]
+    assert f"mlm_lab.sweep sweeps/{name}.yaml --plan" in lines[1] and f"wandb sweep sweeps/{name}.yaml" in "".join(lines[1:3])
+    assert ("data.files=[...] evaluation.data_dir=DATA" in lines[1]) == (name in OWN_TEXT)
     count = len(sweep.points()) or sweep.run_cap
-    assert lines[3].startswith(f"# {count} runs of ")
+    assert lines[4 if name in OWN_TEXT else 3].startswith(f"# {count} runs of ")
     assert max(map(len, lines)) <= 140
 
 
@@ -87,7 +105,8 @@ def test_wandbs_client_takes_the_file_as_it_is(name: str) -> None:
     assert set(config) <= WANDB_KEYS and isinstance(config["description"], str)
     _validate_config_and_fill_distribution(config)
     assert config["command"][:3] == ["${env}", "${interpreter}", "-m"] and config["command"][-1] == "${args_no_hyphens}"
-    assert {"+experiment=ablation", f"study={name}", "logger=wandb"} <= set(config["command"])
+    experiment = "+experiment=[ablation,ablation_text]" if name in OWN_TEXT else "+experiment=ablation"
+    assert {experiment, f"study={name}", "logger=wandb"} <= set(config["command"])
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
@@ -128,7 +147,7 @@ def test_every_metric_is_one_that_each_of_its_runs_has(name: str) -> None:
         if family == "probe":
             assert metric.removesuffix("_loss") in config.objective.probes(), point.arm
         else:
-            assert metric in config.tasks[family].metrics, point.arm
+            assert metric in (config.tasks[family].metrics or KINDS), point.arm
     for further in sweep.study.metrics:
         assert further.startswith(("val/", "train/", "probe/")) or further.partition("/")[0] in config.tasks
 
@@ -145,7 +164,8 @@ def test_one_contrast_with_the_first_value_and_a_margin_is_named_before_the_runs
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_the_same_file_runs_at_base(name: str) -> None:
     for point, tiny in (points_of(name)[0], points_of(name)[-1]):
-        base = compose([*point.overrides, "+experiment=ablation_base", "data=text", "data.files=[x.txt]"], loaded=point.loaded)
+        budget = [] if tiny.budget.tokens else ["budget.tokens=5e9", "budget.hours=null"]
+        base = compose([*point.overrides, "+experiment=ablation_base", "data=text", "data.files=[x.txt]", *budget], loaded=point.loaded)
         assert (base.model.num_layers, base.model.hidden_size, base.budget.tokens) == (12, 768, 5e9)
         assert base.objective == tiny.objective and base.model.norm_position == tiny.model.norm_position
 

@@ -35,24 +35,29 @@ TOLD = {
 
 
 class FakeRun:
+    """Stands for a WandbRun."""
+
+    current: FakeRun | None = None
+
     def __init__(self) -> None:
         self.summary: dict = {}
         self.tables: dict = {}
         self.exit_code: int | None = None
 
-    def log(self, tables: dict) -> None:
+    def log_tables(self, tables: dict) -> None:
         self.tables |= tables
 
-    def finish(self, exit_code: int) -> None:
-        self.exit_code = exit_code
+    def close(self, summary: dict, exit_code: int) -> None:
+        self.summary, self.exit_code = summary, exit_code
+        FakeRun.current = None
 
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> FakeRun:
-    """The run that W&B has open in this process."""
-    found = FakeRun()
-    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(run=found, Table=dict))
-    return found
+    """The run of W&B that this process has open."""
+    monkeypatch.setitem(sys.modules, "mlm_lab.training.wandb_run", SimpleNamespace(WandbRun=FakeRun))
+    FakeRun.current = FakeRun()
+    return FakeRun.current
 
 
 @pytest.fixture
@@ -77,9 +82,9 @@ def test_the_tables_have_what_the_screen_showed(logger: WandbLogger, run: FakeRu
     folder = RunFolder(tmp_path / "run")
     with logger.recording(folder, {}):
         folder.update_summary(**SUMMARY, fill_mask=[{"text": "a [MASK] b", "gold": "x", "answers": ["x", "y"]}])
-    assert run.tables["fill_mask"]["data"] == [["a [MASK] b", "x", "x | y"]]
-    assert run.tables["downstream"]["data"][0] == ["cola", "matthews", 2, 0.1, None, None, 0.0]
-    assert run.tables["held_out"]["data"] == [["val/loss", 4.0], ["probe/mlm_15_loss", 4.5]]
+    assert run.tables["fill_mask"][1] == [["a [MASK] b", "x", "x | y"]]
+    assert run.tables["downstream"][1][0] == ["cola", "matthews", 2, 0.1, None, None, 0.0]
+    assert run.tables["held_out"][1] == [["val/loss", 4.0], ["probe/mlm_15_loss", 4.5]]
     assert tables({}) == {}
 
 
@@ -93,17 +98,16 @@ def test_a_run_that_was_stopped_is_closed_with_its_exit_code(logger: WandbLogger
 def test_a_start_that_trains_nothing_opens_a_run_for_an_agent_or_for_news(
     logger: WandbLogger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_sweep: bool, something_new: bool, opened: int
 ) -> None:
-    wandb, runs = SimpleNamespace(run=None, Table=dict), []
+    runs: list[FakeRun] = []
 
-    class Opens:
-        @property
-        def experiment(self) -> FakeRun:
-            wandb.run = FakeRun()
-            runs.append(wandb.run)
-            return wandb.run
+    def build(*_: object) -> list:
+        FakeRun.current = FakeRun()
+        runs.append(FakeRun.current)
+        return runs
 
-    monkeypatch.setitem(sys.modules, "wandb", wandb)
-    monkeypatch.setattr(WandbLogger, "build", lambda *arguments: [Opens()])
+    monkeypatch.setitem(sys.modules, "mlm_lab.training.wandb_run", SimpleNamespace(WandbRun=FakeRun))
+    monkeypatch.setattr(FakeRun, "current", None)
+    monkeypatch.setattr(WandbLogger, "build", build)
     if in_sweep:
         monkeypatch.setenv("WANDB_SWEEP_ID", "s")
     folder = RunFolder(tmp_path / "run")

@@ -67,7 +67,8 @@ def select(text: MaskableText, budgets: np.ndarray, recipe: MaskingRecipe) -> np
         left[rows] -= added.sum(axis=1)
         if recipe.overshoot == "stop":
             left[rows[over]] = 0
-    return text.select_quotas(quotas[: len(text.words)])
+    words = np.flatnonzero(quotas[: len(text.words)])
+    return text.select_of(words, quotas[words])
 
 
 def length_distribution(span_law: str, span_p: float, max_span_length: int) -> np.ndarray:

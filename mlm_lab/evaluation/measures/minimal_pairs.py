@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -38,10 +38,19 @@ def metric_of(rule: str) -> str:
     return "accuracy" if rule == MAIN_RULE else f"{rule}/accuracy"
 
 
+def metrics_of(paradigms: Mapping[str, Mapping[str, float]], by_paradigm: bool) -> dict[str, float]:
+    """The mean of the paradigms by each rule and, if asked, each paradigm's own accuracy. paradigms: rule -> paradigm -> accuracy."""
+    metrics = {metric_of(rule): fmean(of_rule.values()) for rule, of_rule in paradigms.items()}
+    if by_paradigm:
+        metrics |= {f"{name}/{metric_of(rule)}": value for rule, of_rule in paradigms.items() for name, value in of_rule.items()}
+    return metrics
+
+
 class MinimalPairs:
     """Satisfies `Measure`."""
 
-    def __init__(self, data: TaskData, tokenizer: LoadedTokenizer, max_length: int):
+    def __init__(self, data: TaskData, tokenizer: LoadedTokenizer, max_length: int, by_paradigm: bool = False):
+        self.by_paradigm = by_paradigm
         self.pairs: Sequence[PairExample] = data.dev
         self.sentences = sorted({sentence for pair in self.pairs for sentence in (pair.good, pair.bad)})
         ids, starts, lengths = tokenizer.encode_batch(self.sentences)
@@ -76,7 +85,7 @@ class MinimalPairs:
             for index, pair in enumerate(self.pairs)
         ]
         facts |= {"equal_pairs": int((right[main] == 0.5).sum()), "paradigms": paradigms, "notes": [NOTE]}
-        return Outcome({metric_of(rule): fmean(paradigms[rule].values()) for rule in scores}, lines, facts=facts)
+        return Outcome(metrics_of(paradigms, self.by_paradigm), lines, facts=facts)
 
     def scores(self, subject: Subject) -> dict[str, np.ndarray]:
         """rule -> (sentences,) float64."""

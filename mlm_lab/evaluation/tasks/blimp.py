@@ -9,7 +9,6 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +17,7 @@ from mlm_lab.errors import UserError
 from mlm_lab.evaluation.files import read_lines
 from mlm_lab.evaluation.hash_order import first_by_hash
 from mlm_lab.evaluation.hub_sets import check_hub_set
-from mlm_lab.evaluation.measures.minimal_pairs import MinimalPairs, accuracies, metric_of, preferred
+from mlm_lab.evaluation.measures.minimal_pairs import MinimalPairs, accuracies, metrics_of, preferred
 from mlm_lab.evaluation.settings import Evaluation
 from mlm_lab.evaluation.task import Check, PairExample, Task, TaskData
 from mlm_lab.objectives.sentence_scores import RULES
@@ -37,12 +36,14 @@ class Blimp(Task):
     (objectives/sentence_scores.py). `accuracy` is that of the pseudo-log-likelihood; other rules have columns of their own, since scores
     of different objectives are not compared.
 
-    Small models are moved by length and word frequency as much as by grammar: read it by paradigm (result.json), beside the baseline
-    `shorter` and the random start.
+    Small models are moved by length and word frequency as much as by grammar: read it by paradigm (result.json, or `by_paradigm`),
+    beside the baseline `shorter` and the random start.
     """
 
     pairs: int | None
     """Pairs of each paradigm at most, chosen by a hash of their text; null: all (1000)."""
+    by_paradigm: bool
+    """Whether each paradigm is a metric of its own too: PARADIGM/accuracy, PARADIGM/RULE/accuracy."""
 
     def pools(self, evaluation: Evaluation) -> bool:
         return False
@@ -70,13 +71,13 @@ class Blimp(Task):
         return TaskData("pairs", (), (), pairs)
 
     def measure(self, data: TaskData, evaluation: Evaluation, tokenizer: LoadedTokenizer, max_length: int) -> MinimalPairs:
-        return MinimalPairs(data, tokenizer, max_length)
+        return MinimalPairs(data, tokenizer, max_length, self.by_paradigm)
 
     def baselines(self, data: TaskData) -> dict[str, dict[str, float | None]]:
         """shorter: the sentence of fewer characters; half a point where both have as many."""
         good, bad = (np.array([-len(getattr(pair, side)) for pair in data.dev]) for side in ("good", "bad"))
-        accuracy = fmean(accuracies(data.dev, preferred(good, bad)).values())
-        return {"shorter": {metric_of(rule): accuracy for rule in RULES}}
+        found = accuracies(data.dev, preferred(good, bad))
+        return {"shorter": metrics_of(dict.fromkeys(RULES, found), self.by_paradigm)}
 
     def _files(self, data_dir: str) -> list[Path]:
         folder = Path(data_dir).expanduser() / "blimp"

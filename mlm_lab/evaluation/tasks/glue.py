@@ -85,7 +85,9 @@ class Glue(FineTunedTask):
             _check_hub(self.name)
         else:
             for stem in ("train", self.row.dev):
-                self._file(evaluation.data_dir, stem, needed=True)
+                file = self._file(evaluation.data_dir, stem, needed=True)
+                if not self.row.places:
+                    _find_columns(_split(file), (*self.row.texts, self.row.label), file)
 
     def load(self, evaluation: Evaluation, cache_dir: Path) -> TaskData:
         if evaluation.data_dir is None:

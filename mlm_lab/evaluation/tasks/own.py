@@ -70,9 +70,8 @@ class Own(FineTunedTask):
         return _ending(self._files(evaluation)["train"]) not in COLUMNS
 
     def check(self, evaluation: Evaluation) -> None:
-        for file in self._files(evaluation).values():
-            if _ending(file) in TABULAR:
-                next(self._rows(file))
+        """Read the files to their end: what is wrong in line 900 is better known before pretraining than after it."""
+        self.load(evaluation, Path())
 
     def load(self, evaluation: Evaluation, cache_dir: Path) -> TaskData:
         files = self._files(evaluation)

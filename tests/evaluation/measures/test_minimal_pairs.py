@@ -36,9 +36,9 @@ class ByLength(torch.nn.Module):
         return {"pll": length - 0.001 * sentences.ids[:, 0], "likelihood": -length}
 
 
-def outcome(module: torch.nn.Module, tokenizer, pairs=PAIRS, max_length=64) -> Outcome:
+def outcome(module: torch.nn.Module, tokenizer, pairs=PAIRS, max_length=64, **options: bool) -> Outcome:
     subject = Subject("pretrained", module, tokenizer, Fabric(accelerator="cpu", devices=1), "test")
-    return MinimalPairs(TaskData("pairs", (), (), pairs), tokenizer, max_length)(subject, 0)
+    return MinimalPairs(TaskData("pairs", (), (), pairs), tokenizer, max_length, **options)(subject, 0)
 
 
 def test_accuracy_is_the_mean_of_the_paradigms(tokenizer):
@@ -50,6 +50,14 @@ def test_accuracy_is_the_mean_of_the_paradigms(tokenizer):
     for rule, metric in (("pll", "accuracy"), ("likelihood", "likelihood/accuracy")):
         assert found.metrics[metric] == pytest.approx(np.mean(list(found.facts["paradigms"][rule].values())))
     assert found.facts["equal_pairs"] == 3
+
+
+def test_each_paradigm_is_a_metric_if_asked(tokenizer):
+    found = outcome(ByLength(), tokenizer, by_paradigm=True)
+    plain = outcome(ByLength(), tokenizer).metrics
+    expected = {f"{name}/accuracy": value for name, value in found.facts["paradigms"]["pll"].items()}
+    expected |= {f"{name}/likelihood/accuracy": value for name, value in found.facts["paradigms"]["likelihood"].items()}
+    assert found.metrics == {**plain, **expected} and len(expected) == 4
 
 
 def test_every_pair_is_kept_with_its_scores(tokenizer):
