@@ -138,6 +138,11 @@ class TransformerEncoder(nn.Module):
                 layer.attention.match(range(len(NEIGHBOUR_OFFSETS), config.num_heads))
 
     @property
+    def longest(self) -> int | None:
+        """Tokens that the table of positions is enough for; None where there is none."""
+        return self.config.max_positions if self.config.positions == "learned" else None
+
+    @property
     def embedding_weight(self) -> nn.Parameter:
         """(V, E): the token embeddings, to which output projections are tied."""
         return self.embeddings.tokens.weight
