@@ -119,3 +119,16 @@ def test_a_command_that_needs_nothing_runs(command: Command, place: Path, reques
     places = [f"cache_dir={place}/cache", f"output_dir={place}/runs", "trainer=cpu", "evaluation.jobs=1"]
     summary = run(compose([*kept, *text, *SMALL, *places]))
     assert summary["status"] == "finished"
+
+
+@pytest.mark.slow
+def test_the_lines_for_a_notebook_run(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they stand, but for the size and the text."""
+    (block,) = (block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "plot(" in block)
+    places = [f"data.files={place}/CORPUS/a.txt", f"cache_dir={place}/cache", "trainer=cpu", "data=text"]
+    monkeypatch.setattr("mlm_lab.config.compose", lambda words: compose([*words, *places, *SMALL]))
+    assert len([line for line in block.splitlines() if line]) <= 5
+    *lines, last = block.strip().splitlines()
+    names: dict = {}
+    exec("\n".join(lines), names)
+    assert len(eval(last, names).figure.axes[0].lines) == 2

@@ -19,9 +19,7 @@ from mlm_lab.report.rows import CONFIG, Row, spelt_alike
 if TYPE_CHECKING:
     from mlm_lab.sweep.sweep_file import SweepFile, Tune
 
-_LOSSES = ("loss", "perplexity", "bits_per_character")
-"""Ends of the names of metrics of which more is never better."""
-_LOWER = (*_LOSSES, "plateau_left_step", "seconds")
+LOWER = ("loss", "perplexity", "bits_per_character", "plateau_left_step", "seconds")
 """Ends of the names of metrics of which less is better."""
 
 
@@ -67,7 +65,7 @@ class Declaration:
 
     def is_better_higher(self, metric: str) -> bool:
         """Whether more of a metric is better."""
-        return self.higher_is_better if metric == self.metric else not metric.endswith(_LOWER)
+        return self.higher_is_better if metric == self.metric else not metric.endswith(LOWER)
 
 
 def of_sweep(name: str, sweep: SweepFile, records: Sequence[Record], rows: Sequence[Row], tune: Mapping | None = None) -> Declaration:
@@ -99,7 +97,7 @@ def of_sweep(name: str, sweep: SweepFile, records: Sequence[Record], rows: Seque
         baseline=None if sweep.is_searched and not primary else baseline,
         contrast=contrast,
         metric=metric,
-        higher_is_better=sweep.goal == "maximize" if metric == sweep.metric else not metric.endswith(_LOWER),
+        higher_is_better=sweep.goal == "maximize" if metric == sweep.metric else not metric.endswith(LOWER),
         metrics=study.metrics,
         margin=study.margin,
         ordered=study.ordered,
@@ -141,7 +139,7 @@ def of_words(name: str, words: Mapping[str, str], rows: Sequence[Row]) -> Declar
         baseline=baseline,
         contrast=chosen.get("contrast"),
         metric=metric,
-        higher_is_better=metric is not None and not metric.endswith(_LOWER),
+        higher_is_better=metric is not None and not metric.endswith(LOWER),
         metrics=(),
         margin=_margin(words.get("margin")),
         ordered=False,
@@ -155,7 +153,7 @@ _OF_ARMS = ("baseline", "contrast")
 
 def _refuse_goal(sweep: SweepFile) -> None:
     """A study that takes the largest loss for the best would call every verdict by its opposite."""
-    if sweep.goal == "maximize" and sweep.metric.endswith(_LOSSES):
+    if sweep.goal == "maximize" and sweep.metric.endswith(LOWER):
         raise UserError(
             f"less of {sweep.metric} is better",
             where=f"{sweep.path}, metric",

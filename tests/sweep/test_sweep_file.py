@@ -52,7 +52,7 @@ def test_words_behind_the_file_change_every_point_and_replace_values(tmp_path: P
 
 def test_a_range_is_read_as_wandb_reads_it(tmp_path: Path) -> None:
     def parameter(spec: str) -> Distribution:
-        changes = (("method: grid", "method: random"), ("    values: [0.15, 0.4]", f"    {spec}"))
+        changes = (("method: grid", "method: random\nrun_cap: 9"), ("    values: [0.15, 0.4]", f"    {spec}"))
         return sweep(tmp_path, *changes).parameters["objective.mask_ratio"]
 
     assert parameter("{min: 1, max: 8}") == Distribution(name="int_uniform", low=1, high=8, step=None)
