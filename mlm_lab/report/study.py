@@ -140,7 +140,7 @@ def read_study(name: str, places: Places, words: Mapping[str, str], known: Known
         tuned=tables[1],
         tune=tune,
         records=recorded,
-        examples=over_examples(tables[0], declaration.baseline, known.found.folders, kept, again),
+        examples=over_examples(tables[0], declaration.baseline, known.found.folders, kept, again, declaration.pilot_seeds),
         published=beside(declaration, tables[0]),
         warnings=[*comparable.warnings([row for row in rows if _counts(row)]), *known.conflicts],
         damaged=damaged,

@@ -10,6 +10,7 @@ import pytest
 from mlm_lab.report import html, latex, markdown, pairs, run_tables, tables
 from mlm_lab.report.document import Bullets, Document, Heading, Paragraph, Table
 from mlm_lab.report.gather import gather
+from mlm_lab.report.methods import methods
 from mlm_lab.report.study import Study, gather_known, read_study
 from mlm_lab.report.units import interval, p_value, scale_of, score, unit_of
 from tests.report import synthetic
@@ -40,6 +41,15 @@ def test_a_collapsed_run_counts_on_its_own_task(tmp_path: Path) -> None:
     by_name = {result.column.metric: result for result in read(tmp_path).common.metrics}
     assert by_name["pydocs_entities/f1"].escaped.cells["mask_ratio=0.8"].n == 2
     assert by_name["pydocs_entities/f1"].cells["mask_ratio=0.8"].n == 3 and by_name["probe/mlm_15_loss"].escaped is None
+
+
+def test_runs_that_chose_the_metric_are_shown_and_test_nothing(tmp_path: Path) -> None:
+    synthetic.write_study(tmp_path, seeds=(3, 10, 11, 12))
+    synthetic.write_sweep(tmp_path, synthetic.SWEEP.replace("  ordered:", "  pilot_seeds: [3]\n  ordered:"))
+    study = read(tmp_path)
+    primary = study.common.primary
+    assert [contrast.n for contrast in primary.comparison.contrasts] == [3, 3] and primary.comparison.trend.n == 3
+    assert primary.cells["mask_ratio=0.4"].n == 4 and "pilot seeds (3)" in methods(study)[-1].text
 
 
 def test_a_failed_run_has_no_number(tmp_path: Path) -> None:
