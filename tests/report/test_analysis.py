@@ -122,8 +122,20 @@ def test_a_document_in_html() -> None:
 
 def test_a_document_in_latex() -> None:
     text = latex.render(DOCUMENT, "a_b")
-    assert r"\begin{tabular}{lrr}" in text and r"x|y\_z & 1.5 to 2 & $<$ 0.001 \\" in text
+    assert r"\begin{tabular}{lrr}" in text and r"x\textbar{}y\_z & 1.5 to 2 & $<$ 0.001 \\" in text
     assert r"\caption{A $<$table$>$. A note: 5 \% \& more.}" in text and r"\label{tab:a_b-t}" in text
+
+
+def test_a_row_of_latex_may_begin_with_a_bracket() -> None:
+    """After the end of a row a bracket or a star would be read as its option, and the table would not compile."""
+    table = Table("t", "T", ["mix", "n"], [["a|b", "1"], ["[0.8, 0.1, 0.1]", "2"], ["*", "3"]])
+    text = latex.render(Document("T", [table]), "t")
+    assert "\n{}[0.8, 0.1, 0.1] & 2" in text and "\n{}* & 3" in text and r"a\textbar{}b & 1" in text
+
+
+def test_a_column_of_dashes_stands_where_its_numbers_would() -> None:
+    table = Table("t", "T", ["arm", "p", "verdict", "error"], [["a", "-", "baseline", ""], ["b", "-", "-", ""]])
+    assert [table.at_right(column) for column in range(4)] == [False, True, False, False]
 
 
 def test_how_numbers_are_written() -> None:
