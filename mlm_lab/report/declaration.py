@@ -51,6 +51,8 @@ class Declaration:
     ordered: bool
     tune: Tune | None
     published: tuple[str, ...]
+    pilot_seeds: tuple[int, ...]
+    """Seeds whose runs chose what is tested: in tables and figures, in no test."""
 
     @property
     def command(self) -> str:
@@ -103,6 +105,7 @@ def of_sweep(name: str, sweep: SweepFile, records: Sequence[Record], rows: Seque
         ordered=study.ordered,
         tune=study.tune,
         published=study.published,
+        pilot_seeds=study.pilot_seeds,
     )
 
 
@@ -145,6 +148,7 @@ def of_words(name: str, words: Mapping[str, str], rows: Sequence[Row]) -> Declar
         ordered=False,
         tune=None,
         published=(),
+        pilot_seeds=(),
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 from mlm_lab.report import html, latex, markdown, pairs, run_tables, tables
 from mlm_lab.report.document import Bullets, Document, Heading, Paragraph, Table
 from mlm_lab.report.gather import gather
+from mlm_lab.report.methods import methods
 from mlm_lab.report.study import Study, gather_known, read_study
 from mlm_lab.report.units import interval, p_value, scale_of, score, unit_of
 from tests.report import synthetic
@@ -62,6 +63,15 @@ def test_what_nobody_named_is_not_tested(tmp_path: Path) -> None:
     results = {result.column.metric: result for result in read(tmp_path).common.metrics}
     assert results["probe/mlm_15_accuracy"].comparison is None and not results["probe/mlm_15_accuracy"].named
     assert results["pydocs_entities/f1"].comparison is not None
+
+
+def test_seeds_of_a_pilot_are_shown_and_test_nothing(tmp_path: Path) -> None:
+    synthetic.write_study(tmp_path, seeds=(9, 10, 11, 12))
+    synthetic.write_sweep(tmp_path, synthetic.SWEEP.replace("  ordered: true\n", "  ordered: true\n  pilot_seeds: [9]\n"))
+    study = read(tmp_path)
+    primary = study.common.primary
+    assert primary.cells["mask_ratio=0.4"].n == 4 and {contrast.n for contrast in primary.comparison.contrasts} == {3}
+    assert "with the seeds 9 chose what is tested" in str(methods(study))
 
 
 def test_a_budget_has_the_heads_share(tmp_path: Path) -> None:

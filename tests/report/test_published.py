@@ -82,6 +82,7 @@ def declaration(**changes: object) -> Declaration:
         "ordered": False,
         "tune": None,
         "published": ("wettig_mask_rate_sweep_large",),
+        "pilot_seeds": (),
     }
     return Declaration(**{**values, **changes})
 
