@@ -11,7 +11,6 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.nn.attention import varlen
 
 from mlm_lab.models.chunked_attention import LARGEST_BLOCK, attend_in_chunks
 from mlm_lab.models.encoder_config import Encoder
@@ -122,6 +121,8 @@ def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, context: Attention
     if context.segments is not None:
         borders, longest, window = context.segments
         rows = [x.transpose(1, 2).flatten(0, 1) for x in (q, k, v)]  # each (B * L, H, head_size)
+        from torch.nn.attention import varlen  # not in torch 2.9
+
         out = varlen.varlen_attn(*rows, borders, borders, longest, longest, window_size=window)
         return out.unflatten(0, (len(q), -1)).transpose(1, 2)
     if context.parts is not None:

@@ -52,7 +52,7 @@ class Declaration:
     tune: Tune | None
     published: tuple[str, ...]
     pilot_seeds: tuple[int, ...]
-    """Seeds of runs that chose the metric, the size or the margin: in tables and figures, in no test."""
+    """Seeds whose runs chose what is tested: in tables and figures, in no test."""
 
     @property
     def command(self) -> str:

@@ -43,7 +43,7 @@ def methods(study: Study) -> list[Block]:
         sentences.append("The arms have an order, so a trend is tested by ranks within each seed (Page).")
     if declared.pilot_seeds:
         seeds = ", ".join(map(str, declared.pilot_seeds))
-        sentences.append(f"Runs of the pilot seeds ({seeds}) chose what is measured: they are in tables and figures and in no test.")
+        sentences.append(f"Runs with the seeds {seeds} chose what is tested: they stand in the tables, and in no test.")
     sentences.append(_EVERY_RUN)
     if any(result.column.metric.startswith("glue/") for result in metrics):
         sentences.append(_AVERAGES)

@@ -68,7 +68,7 @@ def read_pilot(sweep: SweepFile, runs: Sequence[Path], planned: Collection[int |
     if both := sorted({seed for of_arm in scores.values() for seed in of_arm} & set(planned)):
         console.warn(
             f"the pilot's seeds {', '.join(map(str, both))} are planned too: what chose a metric, a size or a margin does not test it; "
-            "take others (seed=10,11,12), or name them in the study's pilot_seeds, which the report leaves out of its tests"
+            "plan others (seed=10,11,12), and name these in the study's pilot_seeds if the report shows them"
         )
     return found
 

@@ -43,15 +43,6 @@ def test_a_collapsed_run_counts_on_its_own_task(tmp_path: Path) -> None:
     assert by_name["pydocs_entities/f1"].cells["mask_ratio=0.8"].n == 3 and by_name["probe/mlm_15_loss"].escaped is None
 
 
-def test_runs_that_chose_the_metric_are_shown_and_test_nothing(tmp_path: Path) -> None:
-    synthetic.write_study(tmp_path, seeds=(3, 10, 11, 12))
-    synthetic.write_sweep(tmp_path, synthetic.SWEEP.replace("  ordered:", "  pilot_seeds: [3]\n  ordered:"))
-    study = read(tmp_path)
-    primary = study.common.primary
-    assert [contrast.n for contrast in primary.comparison.contrasts] == [3, 3] and primary.comparison.trend.n == 3
-    assert primary.cells["mask_ratio=0.4"].n == 4 and "pilot seeds (3)" in methods(study)[-1].text
-
-
 def test_a_failed_run_has_no_number(tmp_path: Path) -> None:
     folders = synthetic.write_study(tmp_path)
     synthetic.edit_summary(folders[0], status="failed")
@@ -72,6 +63,15 @@ def test_what_nobody_named_is_not_tested(tmp_path: Path) -> None:
     results = {result.column.metric: result for result in read(tmp_path).common.metrics}
     assert results["probe/mlm_15_accuracy"].comparison is None and not results["probe/mlm_15_accuracy"].named
     assert results["pydocs_entities/f1"].comparison is not None
+
+
+def test_seeds_of_a_pilot_are_shown_and_test_nothing(tmp_path: Path) -> None:
+    synthetic.write_study(tmp_path, seeds=(9, 10, 11, 12))
+    synthetic.write_sweep(tmp_path, synthetic.SWEEP.replace("  ordered: true\n", "  ordered: true\n  pilot_seeds: [9]\n"))
+    study = read(tmp_path)
+    primary = study.common.primary
+    assert primary.cells["mask_ratio=0.4"].n == 4 and {contrast.n for contrast in primary.comparison.contrasts} == {3}
+    assert "with the seeds 9 chose what is tested" in str(methods(study))
 
 
 def test_a_budget_has_the_heads_share(tmp_path: Path) -> None:
