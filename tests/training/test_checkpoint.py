@@ -12,8 +12,9 @@ from safetensors.torch import load_file
 from mlm_lab.errors import InvalidFields, UserError
 from mlm_lab.training import checkpoint
 from mlm_lab.training.checkpoint import Checkpointing
-from mlm_lab.training.weights import kept_steps, save_weights
-from tests.training.tiny_run import make_config, train
+from mlm_lab.training.weights import fresh_module, kept_steps, load_weights, save_weights
+from tests.training.test_costs import OBJECTIVES
+from tests.training.tiny_run import make_config, make_course, train
 
 
 def state(step: int) -> dict:
@@ -119,3 +120,14 @@ def test_shares_of_the_steps(shares, steps):
 def test_a_share_outside_of_the_run_is_refused():
     with pytest.raises(InvalidFields, match="keep_weights_at"):
         Checkpointing(every_steps=None, keep=2, keep_weights_at=(0.5, 1.0))
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_the_same_weights_have_the_same_digest_and_come_back(tmp_path, objective):
+    """Tied matrices too: which of their names is written must not depend on the process."""
+    config = make_config(f"objective={objective}")
+    module = make_course(config).module
+    assert len({save_weights(module, tmp_path / str(number)) for number in range(6)}) == 1
+    again = fresh_module(make_config(f"objective={objective}", "seeds.init=1"), make_course(config).train.vocabulary)
+    load_weights(again, tmp_path / "0")
+    assert all(torch.equal(value, module.state_dict()[name]) for name, value in again.state_dict().items())
