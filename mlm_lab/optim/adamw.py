@@ -44,10 +44,11 @@ class AdamW:
         import torch
 
         decayed, undecayed = decay_groups(module)
-        fused = {p.device.type for p in (*decayed, *undecayed)} <= FUSED_ON
+        devices = {p.device.type for p in (*decayed, *undecayed)}
+        kernel = {"fused": True} if devices <= FUSED_ON else {"capturable": devices == {"xla"}}  # its step counts on the device too
         groups = [{"params": decayed, "weight_decay": self.weight_decay}, {"params": undecayed, "weight_decay": 0.0}]
         return torch.optim.AdamW(
-            [group for group in groups if group["params"]], lr=self.peak_lr, betas=tuple(self.betas), eps=self.eps, fused=fused
+            [group for group in groups if group["params"]], lr=self.peak_lr, betas=tuple(self.betas), eps=self.eps, **kernel
         )
 
 

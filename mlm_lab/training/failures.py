@@ -21,7 +21,7 @@ from mlm_lab.ranks import is_main_process
 _NO_MEMORY = r"out of memory|can't allocate memory|not enough memory|RESOURCE_EXHAUSTED"
 _WORKER_STUCK = r"DataLoader timed out"
 _WORKER_GONE = r"DataLoader worker \(pid"
-_RANK_STUCK = r"Timed out waiting|timed out after|Timeout\(ms\)|wait timeout"
+_RANK_STUCK = r"(?i)timed out (waiting|after)|Timeout\(ms\)|wait timeout"
 _RANK_GONE = r"Connection (closed|reset) by peer|Broken pipe|remote process exited|NCCL (error|communicator)|Socket closed"
 CONTINUES = "run the same command again: it continues from the last checkpoint"
 WATCH_SECONDS = 0.2

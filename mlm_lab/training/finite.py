@@ -40,7 +40,7 @@ def step_where(optimizer: torch.optim.Optimizer, is_finite: torch.Tensor) -> Non
     with torch.no_grad():
         for tensor in _tensors(inner):
             earlier = before.get(id(tensor))
-            tensor.copy_(torch.where(is_finite, tensor, torch.zeros_like(tensor) if earlier is None else earlier))
+            tensor.copy_(torch.where(is_finite.to(tensor.device), tensor, torch.zeros_like(tensor) if earlier is None else earlier))
 
 
 def _tensors(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import queue
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +19,9 @@ from lightning.pytorch.loggers.logger import Logger
 
 from mlm_lab import console
 
-INIT_SECONDS, FINISH_SECONDS = 60.0, 60.0
-"""How long W&B's server may take to take up a run, and to take the rest of it at the end."""
-GRACE_SECONDS = 15.0
+LOOK_SECONDS, INIT_SECONDS, FINISH_SECONDS = 15.0, 60.0, 60.0
+"""How long W&B's server may take to answer at all, to take up a run, and to take the rest of it at the end."""
+GRACE_SECONDS = 30.0
 """For W&B's own process to keep to that."""
 STEP = "trainer/global_step"
 _END = None
@@ -83,7 +86,10 @@ class WandbRun(Logger):
         run.define_metric(STEP)
         run.define_metric("*", step_metric=STEP, step_sync=True)
         while (call := self._calls.get()) is not _END:
-            call(run)
+            try:
+                call(run)
+            except Exception as error:
+                console.warn(f"W&B does not take a part of this run ({_first_line(error)})")
         summary, exit_code = self._end
         run.summary.update(summary)
         try:
@@ -99,9 +105,10 @@ class WandbRun(Logger):
         if not self._online:
             return wandb.init(mode="offline", **common)
         try:
+            _look_for(settings.base_url)
             return wandb.init(resume=None if self.version is None else "allow", **common)
         except Exception as error:
-            self._online = False
+            wandb.teardown()  # what has failed would keep the run's id to itself
             run = wandb.init(mode="offline", **common)
             self._place = Path(run.dir).parent
             self._tell(f"W&B cannot be reached ({_first_line(error)}): the run is recorded offline")
@@ -109,6 +116,12 @@ class WandbRun(Logger):
 
     def _tell(self, what: str) -> None:
         console.warn(f"{what}; to send it: wandb sync {self._place}")
+
+
+def _look_for(address: str) -> None:
+    """Raises OSError where no server answers; W&B's own client would try for minutes."""
+    with suppress(urllib.error.HTTPError):  # an answer too
+        urllib.request.urlopen(address, timeout=LOOK_SECONDS).close()
 
 
 def _table(columns: list[str], rows: list[list[Any]]) -> Any:

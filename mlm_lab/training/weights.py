@@ -38,19 +38,20 @@ def fresh_module(config: RunConfig, vocabulary: Vocabulary) -> ObjectiveModule:
 
 def save_weights(module: torch.nn.Module, folder: Path, step: int | None = None) -> str:
     """Write weights.safetensors, or those of a step on the way, whole or not at all. Returns the file's SHA-256, which is that of the
-    weights: no date or path is in it.
+    weights: no date or path is in it, and of tied matrices the first name alone (safetensors' own list of the others comes in an order
+    that differs from process to process).
 
     Raises:
         UserError: the disk is full or not writable.
     """
     from safetensors import SafetensorError
-    from safetensors.torch import save_model
+    from safetensors.torch import save_file
 
     file = _place(folder, step)
     temporary = file.with_name(f"{file.name}.tmp")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        save_model(module, str(temporary))
+        save_file(_each_once(module), str(temporary))
         digest = file_sha256(temporary)
         sync(temporary)
         temporary.replace(file)
@@ -61,6 +62,15 @@ def save_weights(module: torch.nn.Module, folder: Path, step: int | None = None)
     finally:
         temporary.unlink(missing_ok=True)
     return digest
+
+
+def _each_once(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """name -> tensor of the module's state; of one that has several names the first in alphabetical order."""
+    found: dict[tuple, str] = {}
+    state = module.state_dict()
+    for name in sorted(state):
+        found.setdefault((state[name].data_ptr(), state[name].shape) if state[name].numel() else (name,), name)
+    return {name: state[name].contiguous() for name in state if name in found.values()}
 
 
 def are_whole(folder: RunFolder) -> bool:

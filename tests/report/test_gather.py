@@ -54,7 +54,8 @@ def test_runs_of_other_studies_are_not_gathered_and_shared_ones_are(tmp_path: Pa
         ("summary.json", "[]", "not a mapping"),
         ("summary.json", '{"studies": ["ratios"]}', "no config_hash"),
         ("summary.json", json.dumps({"studies": ["ratios"], "config_hash": "0" * 64, "metrics": 3}), "shape"),
-        ("config.yaml", "a: [", "config.yaml cannot be read"),
+        ("config.yaml", "a: [", "config.yaml cannot be read (did not find expected node content"),
+        ("config.yaml", "a: 1\nb: c: 2\n", "config.yaml cannot be read (mapping values are not allowed in this context, line 2)"),
         ("config.yaml", None, "config.yaml cannot be read"),
     ],
 )

@@ -17,6 +17,9 @@ from tests.survival.small_run import outcome, words, write_inputs
 pytestmark = pytest.mark.slow
 REPOSITORY = Path(__file__).resolve().parents[2]
 TWO = ["trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2", "trainer.precision=32-true", "trainer.log_every_steps=1"]
+_begun: list[subprocess.Popen] = []
+PATIENCE = 400
+"""Seconds for a machine that does other things too."""
 STATED_SECONDS = 30
 """In which a run ends after one of its processes has died."""
 
@@ -40,10 +43,20 @@ def place(prepared, tmp_path) -> Path:
 def begin(place: Path, *given: str, launcher: tuple[str, ...] = (), **environment: str) -> subprocess.Popen:
     variables = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY), **environment}
     command = [sys.executable, *(launcher or ("-m",)), "mlm_lab", *given]
-    return subprocess.Popen(command, cwd=place, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(command, cwd=place, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    _begun.append(process)
+    return process
 
 
-def finish(process: subprocess.Popen, seconds: float = 300) -> tuple[str, int]:
+@pytest.fixture(autouse=True)
+def nothing_left():
+    """What a test that fails has begun does not go on."""
+    yield
+    while _begun:
+        _begun.pop().kill()
+
+
+def finish(process: subprocess.Popen, seconds: float = PATIENCE) -> tuple[str, int]:
     said, _ = process.communicate(timeout=seconds)
     return said, process.returncode
 
@@ -54,9 +67,9 @@ def long(*more: str) -> list[str]:
 
 
 def wait_for_steps(place: Path, process: subprocess.Popen) -> int:
-    """Until there is a checkpoint. Returns the process id of rank 1."""
-    until = time.monotonic() + 120
-    while not list(place.glob("runs/*/checkpoints/*.ckpt")):
+    """Until there is a new checkpoint. Returns the process id of rank 1."""
+    until, earlier = time.monotonic() + PATIENCE, set(place.glob("runs/*/checkpoints/*.ckpt"))
+    while set(place.glob("runs/*/checkpoints/*.ckpt")) <= earlier:
         assert process.poll() is None and time.monotonic() < until, process.communicate()[0]
         time.sleep(0.05)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
@@ -116,7 +129,6 @@ def test_a_rank_that_is_killed_ends_the_run_and_the_same_command_goes_on(place):
     summary = outcome(place)["summary.json"]
     assert summary["status"] == "failed"
     process = begin(place, *long())
-    time.sleep(1)
     wait_for_steps(place, process)
     process.send_signal(signal.SIGTERM)
     said, code = finish(process)
@@ -136,11 +148,11 @@ def test_the_others_end_with_the_first_process(place):
 
 
 def test_a_rank_that_is_stuck_ends_the_run_within_its_time(place):
-    process = begin(place, *long("trainer.timeout_seconds=5"))
+    process = begin(place, *long("trainer.timeout_seconds=60"))
     rank = wait_for_steps(place, process)
     os.kill(rank, signal.SIGSTOP)
-    said, code = finish(process, STATED_SECONDS)
-    assert code == 2 and "another process of the run has not answered for 5 seconds" in said, said
+    said, code = finish(process, 60 + STATED_SECONDS)
+    assert code == 2 and "another process of the run has not answered for 60 seconds" in said, said
     assert not Path(f"/proc/{rank}").exists()
 
 
@@ -167,9 +179,9 @@ def test_slurm_puts_a_run_that_is_cut_off_back_into_the_queue(place):
         "SLURM_NODEID": "0",
         "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
     }
-    given = [*words(Path("."), steps=4000), "validation.every_steps=4000", "checkpoint.every_steps=4000"]
+    given = [*words(Path("."), steps=1000), "validation.every_steps=1000", "checkpoint.every_steps=1000"]
     process = begin(place, *given, **job)
-    until = time.monotonic() + 120
+    until = time.monotonic() + PATIENCE
     while not list(place.glob("runs/*/metrics.csv")):
         assert process.poll() is None and time.monotonic() < until, process.communicate()[0]
         time.sleep(0.05)
@@ -177,12 +189,9 @@ def test_slurm_puts_a_run_that_is_cut_off_back_into_the_queue(place):
     said, code = finish(process)
     assert code == 143 and (place / "requeued").read_text() == "requeue 4711\n", said
     summary = outcome(place)["summary.json"]
-    assert summary["status"] == "interrupted" and 0 < summary["steps"] < 4000
-    process = begin(place, *given, **job)
-    time.sleep(15)
-    process.terminate()
-    said, _ = finish(process)
-    assert f"continuing at step {summary['steps']:,} of 4,000" in said
+    assert summary["status"] == "interrupted" and 0 < summary["steps"] < 1000
+    said, code = finish(begin(place, *given, **job))
+    assert code == 0 and f"continuing at step {summary['steps']:,} of 1,000" in said, said
 
 
 def test_submitit_starts_the_points_of_a_sweep_as_jobs(place, prepared):

@@ -74,6 +74,7 @@ def main(words: list[str]) -> int:
     from tests.training.test_costs import OBJECTIVES
 
     stand_in()
+    torch_xla.device()  # before the first backward pass, which counts the devices that there are
     print(f"torch {torch.__version__}, torch_xla {torch_xla.__version__}, lightning {lightning.__version__}", flush=True)
     off = 0
     with tempfile.TemporaryDirectory() as folder:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 TIMINGS = ("tokens_per_second", "flops_per_second", "ceiling_share")
-NOT_COMPARED = ("seconds", "tokens_per_second", "peak_memory_bytes", "hardware", "error")
+NOT_COMPARED = ("seconds", "tokens_per_second", "peak_memory_bytes", "hardware", "error", "git_commit")
 STEPS = 60
 
 

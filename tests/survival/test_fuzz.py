@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import string
 from contextlib import suppress
 from pathlib import Path
@@ -27,7 +28,12 @@ from mlm_lab.sweep import sweep_file
 from mlm_lab.tokenizers.loading import load as load_tokenizer
 from tests.survival.test_mistakes import SWEEP
 
-fuzzed = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+fuzzed = settings(
+    max_examples=int(os.environ.get("FUZZ_EXAMPLES", "20")),
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 WORDS = st.sampled_from(
     ["O", "B-X", "I-X", "S-Y", "NOUN", "-DOCSTART-", "good", "1", "0.5", '"', "'", "\u2028", "", "text", "label", "\ufeff"]
 )

@@ -50,6 +50,7 @@ def test_a_data_worker_that_is_stuck_or_dead(how, said) -> None:
     [
         ("[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4567", "is gone"),
         ("[/pytorch/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 5000ms for recv operation", "5 seconds"),
+        ("Timed out after 6 seconds waiting for clients. 1/2 clients joined.", "5 seconds"),
         ("NCCL error in: ProcessGroupNCCL.cpp:2251, remote process exited or there was a network error", "is gone"),
     ],
 )
