@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordPiece
 
 from mlm_lab.config import compose, first_values
 from mlm_lab.runner import run
@@ -63,6 +65,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "NER.conll").write_text("".join(f"the O\n{word}{i} B-X\nsat O\n\n" for i in range(40) for word in ("cat", "dog")))
     (tmp_path / "FOLDER").mkdir()
     (tmp_path / "FOLDER/config.json").write_text(json.dumps(BERT))
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cat", "dog"]
+    Tokenizer(WordPiece({piece: number for number, piece in enumerate(pieces)}, unk_token="[UNK]")).save(
+        str(tmp_path / "FOLDER/tokenizer.json")
+    )
     (tmp_path / "words.txt").write_text("catdog\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path

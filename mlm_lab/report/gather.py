@@ -99,8 +99,8 @@ def _add(found: Gathered, folder: Path, row: Row) -> None:
     found.rows.append(row)
     found.folders[name] = folder
     found.curves.pop(name, None)
-    if row["status"] != FINISHED and not (folder / "metrics.csv").exists():
-        return  # it had not got as far
+    if not (folder / "metrics.csv").exists() and (row["status"] != FINISHED or "steps" not in row):
+        return  # it had not got as far, or it has trained nothing: a published model that was evaluated
     try:
         curve = _read_curve(folder / "metrics.csv", row)
     except (OSError, ValueError, csv.Error) as error:
