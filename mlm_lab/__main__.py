@@ -16,7 +16,7 @@ from typing import NoReturn
 from mlm_lab.errors import DISK_FULL, Interrupted, UserError
 from mlm_lab.ranks import is_main_process
 
-_DISK = {*DISK_FULL, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EIO}
+_DISK = {*DISK_FULL, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.EIO}
 """What the operating system says about a disk, or a place on it, that a user has to see to."""
 
 RANK_SECONDS = 3.0

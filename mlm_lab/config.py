@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
     from omegaconf import DictConfig
 
-Loaded = dict[tuple[str, ...], "DictConfig"]
-"""Chosen options, in Hydra's spelling -> what their YAML files say together."""
+Loaded = dict[tuple[str, ...], Any]
+"""Chosen options, in Hydra's spelling -> what their YAML files say together (OmegaConf's DictConfig)."""
 BUDGETS = ("steps", "tokens", "flops", "hours")
 _SECRET = re.compile(
     r"\$\{\s*oc\.env\s*:\s*((?:\w*_)?(?:APIKEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(?:_\w*)?)\s*[,}]", re.IGNORECASE

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mlm_lab.errors import UserError
+from mlm_lab.keys import suggest
 from mlm_lab.leaves import find_class
 
 USAGE = """python -m mlm_lab [group=option] [key=value] [+experiment=NAME]     prepare, pretrain, evaluate
@@ -68,7 +69,8 @@ def option(folders: list[Path], word: str) -> str:
     if not found:
         groups = [path.name for path in sorted(folders[0].iterdir()) if path.is_dir()]
         options = sorted(path.stem for folder in folders for path in folder.glob(f"{group}/*.yaml")) if group in groups else groups
-        raise UserError("--help: there is no such option", given=word, allowed=", ".join(options))
+        near = suggest(name if group in groups else group, options)
+        raise UserError(f"--help: there is no such option{near}", given=word, allowed=", ".join(options))
     values = yaml.safe_load(found[0].read_text(encoding="utf-8")) or {}
     lines = [f"{group}={name}  {_header(found[0])}", ""]
     if "_target_" not in values:

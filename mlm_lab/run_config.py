@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 from mlm_lab.errors import require
 from mlm_lab.run_folder import RunFolder
 
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _STAGES = Path(__file__).parent / "stages"
 SHORTEST_ROW = 8
 PHASES_ALLOWED = f"lengths of at least {SHORTEST_ROW}, the longest of them max_length; shares that sum to 1"
@@ -83,7 +85,7 @@ class RunConfig:
     """A run folder, or a Hugging Face folder, to start from. Its model and tokenizer are taken with it, unless `model` or `tokenizer` is
     chosen on the command line; single keys (model.hidden_dropout=0) go on top."""
     study: str | None
-    """The question that the run belongs to."""
+    """The question that the run belongs to: a name, which a folder of experiments/ has as well."""
     tags: tuple[str, ...]
     """Free words to find the run by."""
     output_dir: Path
@@ -98,6 +100,7 @@ class RunConfig:
     def __post_init__(self) -> None:
         stages = sorted(path.stem for path in _STAGES.glob("[a-z]*.py"))
         groups = ("objective", "data", "tokenizer", "model", "optim", "schedule", "trainer", "evaluation", "logger")
+        is_name = self.study is None or bool(_NAME.fullmatch(self.study))
         known = bool(self.stages) and set(self.stages) <= set(stages)
         require(
             *((name, getattr(self, name), is_dataclass(getattr(self, name)), "an option with a _target_") for name in groups),
@@ -105,6 +108,7 @@ class RunConfig:
             ("batch_size", self.batch_size, self.batch_size >= 1, "at least 1"),
             ("length_phases", self.length_phases, self._phases_hold(), f"[[max_length, share of the steps], ...]: {PHASES_ALLOWED}"),
             ("seed", self.seed, 0 <= self.seed < 2**63, "at least 0"),
+            ("study", self.study, is_name, "a name of letters, digits, _, - and ., or null"),
             ("stages", list(self.stages), known, "a list of " + ", ".join(stages)),
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ CONF = Path(__file__).resolve().parents[1] / "conf"
 FILES = sorted(CONF.rglob("*.yaml"))
 OPTIONS = [path for path in FILES if path.parent.name not in ("conf", "experiment", "arm")]
 EXPERIMENTS = [path.stem for path in sorted((CONF / "experiment").glob("*.yaml"))]
+RECIPES = [name for name in EXPERIMENTS if name not in ("tiny", "quickstart", "first_light") and not name.startswith("ablation")]
+"""Those of papers."""
 ARMS = [path.stem for path in sorted((CONF / "arm").glob("*.yaml"))]
 REQUIRED = {
     "data=text": ["data.files=[x.txt]"],
@@ -88,6 +91,14 @@ def test_every_experiment_has_a_size_that_finishes_in_minutes(name: str) -> None
 def test_an_experiments_header_begins_with_its_command(name: str) -> None:
     second = (CONF / "experiment" / f"{name}.yaml").read_text(encoding="utf-8").splitlines()[1]
     assert second.startswith("# python -m mlm_lab +experiment=") and name in second
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipes_header_says_its_paper_what_differs_and_what_it_costs(name: str) -> None:
+    lines = (CONF / "experiment" / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
+    header = " ".join(line.lstrip("# ") for line in lines if line.startswith("#"))
+    assert re.search(r"\((\w+ )+et al\. 20\d\d, section|\(Geiping and Goldstein 20\d\d, section|\(the checkpoints of ", header)
+    assert "Differs: " in header and re.search(r"Cost: (\S+ FLOPs|24 hours)", header) and f"+experiment=[{name},tiny]" in header
 
 
 @pytest.mark.parametrize("name", ARMS)

@@ -81,6 +81,8 @@ MISTAKES = [
     (["--cfg", "hydra"], "invalid choice: 'hydra'"),
     (["--help", "modell"], "given:   modell"),
     (["--help", "model=tinny"], "allowed: base, large"),
+    (["--help", "objective=rdt"], "did you mean rtd?"),
+    (["study=../x"], "study='../x': must be a name"),
     (["--config-dir", "no/such"], "there is no such folder"),
     (["cache_dir=${nowhere}"], "the config cannot be composed: Interpolation key 'nowhere' not found"),
     (["-m", "seed=0,1", "modle=tiny"], "did you mean model?"),

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordPiece
 
 from mlm_lab.config import compose, first_values
 from mlm_lab.runner import run
@@ -63,6 +65,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "NER.conll").write_text("".join(f"the O\n{word}{i} B-X\nsat O\n\n" for i in range(40) for word in ("cat", "dog")))
     (tmp_path / "FOLDER").mkdir()
     (tmp_path / "FOLDER/config.json").write_text(json.dumps(BERT))
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cat", "dog"]
+    Tokenizer(WordPiece({piece: number for number, piece in enumerate(pieces)}, unk_token="[UNK]")).save(
+        str(tmp_path / "FOLDER/tokenizer.json")
+    )
     (tmp_path / "words.txt").write_text("catdog\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -116,6 +122,20 @@ def test_a_command_that_needs_nothing_runs(command: Command, place: Path, reques
         pytest.skip("said by tests/interchange and tests/stages/test_hugging_face.py")
     text = [] if any(word.startswith("data=") for word in words) else ["data=text", f"data.files={place}/CORPUS/a.txt"]
     kept = [word for word in words if not word.startswith(("budget.", "+experiment=quickstart"))]
+    small = [word for word in SMALL if word != "model=tiny" or "model=transformers" not in words]
     places = [f"cache_dir={place}/cache", f"output_dir={place}/runs", "trainer=cpu", "evaluation.jobs=1"]
-    summary = run(compose([*kept, *text, *SMALL, *places]))
+    summary = run(compose([*kept, *text, *small, *places]))
     assert summary["status"] == "finished"
+
+
+@pytest.mark.slow
+def test_the_lines_for_a_notebook_run(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they stand, but for the size and the text."""
+    (block,) = (block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "plot(" in block)
+    places = [f"data.files={place}/CORPUS/a.txt", f"cache_dir={place}/cache", "trainer=cpu", "data=text"]
+    monkeypatch.setattr("mlm_lab.config.compose", lambda words: compose([*words, *places, *SMALL]))
+    assert len([line for line in block.splitlines() if line]) <= 5
+    *lines, last = block.strip().splitlines()
+    names: dict = {}
+    exec("\n".join(lines), names)
+    assert len(eval(last, names).figure.axes[0].lines) == 2

@@ -38,6 +38,10 @@ class Unit(Protocol):
 
     def select(self, text: MaskableText, budgets: np.ndarray, recipe: MaskingRecipe) -> np.ndarray: ...
 
+    def longest(self, recipe: MaskingRecipe) -> int:
+        """Words that it takes together, at most, by the recipe."""
+        ...
+
 
 class Masked(NamedTuple):
     """A masked batch."""
@@ -123,17 +127,18 @@ def _replace(
     groups = text.word_places(positions) if by_unit else positions
     replaced, drawn = draw_replacements(tokens, positions, groups, recipe.replace_mix, vocabulary, text.draws, text.epoch, text.index)
     corrupted, kinds = input_ids.copy(), np.zeros(input_ids.shape, dtype=np.int8)
-    corrupted[selected], kinds[selected] = replaced[used], drawn[used]  # both go row by row, left to right
+    places = np.flatnonzero(selected)
+    corrupted.ravel()[places], kinds.ravel()[places] = replaced[used], drawn[used]  # both go row by row, left to right
     return corrupted, kinds
 
 
 def _into_slots(chosen: np.ndarray, slots: int) -> tuple[np.ndarray, np.ndarray]:
     """(B, L) bool, at most so many a row -> (B, S) their places, left to right, 0 in unused slots; (B, S) bool whether a slot is used."""
     row, column = np.divmod(np.flatnonzero(chosen), chosen.shape[1])
-    used = np.arange(slots) < np.bincount(row, minlength=len(chosen))[:, None]
-    positions = np.zeros(used.shape, dtype=np.int64)
-    positions[used] = column
-    return positions, used
+    counts = np.bincount(row, minlength=len(chosen))
+    positions = np.zeros((len(chosen), slots), dtype=np.int64)
+    positions.ravel()[np.arange(len(row)) + np.repeat(np.arange(len(chosen)) * slots - np.cumsum(counts) + counts, counts)] = column
+    return positions, np.arange(slots) < counts[:, None]
 
 
 def find_candidates(input_ids: np.ndarray, special: np.ndarray, vocabulary: Vocabulary, mask_unknown: bool) -> np.ndarray:

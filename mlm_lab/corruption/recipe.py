@@ -13,7 +13,7 @@ from mlm_lab.corruption.masking import Masked, find_unit, mask_tokens, unit_name
 from mlm_lab.corruption.replacement import REPLACE_UNITS
 from mlm_lab.corruption.schedules import MASK_SCHEDULES, scheduled_ratios
 from mlm_lab.corruption.units.span import SPAN_LAWS
-from mlm_lab.errors import require
+from mlm_lab.errors import UserError, require
 
 if TYPE_CHECKING:
     from mlm_lab.corruption.draws import Draws
@@ -139,8 +139,18 @@ class MaskingRecipe:
         ratio = self.largest_mask_ratio * self.predict_share
         return slot_capacity(max_length - FEWEST_SPECIALS, ratio, self.mask_count, self.max_predictions)
 
-    def prepare(self, store: TokenStore) -> None:
-        """Have what the recipe reads beside the rows (token counts, collocations) made and cached: objectives call it where they plan."""
+    def prepare(self, store: TokenStore, max_length: int) -> None:
+        """Have what the recipe reads beside the rows (token counts, collocations) made and cached: objectives call it where they plan.
+
+        Raises UserError: a span may be longer than a row has room for.
+        """
+        if find_unit(self.unit).longest(self) > max_length - FEWEST_SPECIALS:
+            raise UserError(
+                "a span may be longer than the text of a row",
+                given=f"objective.max_span_length={self.max_span_length}, max_length={max_length}",
+                allowed=f"objective.max_span_length of at most {max_length - FEWEST_SPECIALS}",
+                fix="a smaller objective.max_span_length, or a larger max_length",
+            )
         find_unit(self.unit).starts(store)
         if self.frequency_exponent:
             _ = store.token_counts

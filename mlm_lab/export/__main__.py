@@ -15,7 +15,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m mlm_lab.export", description=__doc__, allow_abbrev=False)
     parser.add_argument("run", type=Path, help="folder of a finished run")
     parser.add_argument("out", type=Path, help="folder to write; must not exist or be empty")
-    parser.add_argument("--format", help="bert, roberta, albert, electra, mpnet, modernbert or t5; default: the one that fits")
+    parser.add_argument(
+        "--format", help="bert, roberta, albert, electra, mpnet, modernbert, t5 or transformers; default: the one that fits"
+    )
     parser.add_argument("--encoder-only", action="store_true", help="leave heads, generator and decoder behind")
     parser.add_argument("--license", default="unknown", help="of the model card, as the Hugging Face hub names it, e.g. apache-2.0")
     parser.add_argument(

@@ -103,7 +103,7 @@ def choose(source: Source, name: str | None = None) -> Format:
     known = {each.name: each for each in formats()}
     if name is not None and name not in known:
         raise UserError("there is no such format", given=name, allowed=", ".join(known))
-    candidates = [known[name]] if name is not None else list(known.values())
+    candidates = [known[name]] if name is not None else [each for each in known.values() if isinstance(source.encoder, each.of)]
     misfits = {each.name: each.misfits(source) for each in candidates}
     nearest = min(candidates, key=lambda each: len(misfits[each.name]))
     if not (lacking := misfits[nearest.name]):

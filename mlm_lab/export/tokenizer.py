@@ -43,4 +43,4 @@ def save_tokenizer(tokenizer: LoadedTokenizer, folder: Path, source: Source, seg
 
 def longest(source: Source) -> int:
     """Tokens that the model can read: its positions, or, without a table of them, as many as it was trained on."""
-    return source.encoder.max_positions if source.encoder.positions == "learned" else source.max_length
+    return source.module.encoder.longest or source.max_length

@@ -10,6 +10,7 @@ from mlm_lab.models.transformers_encoder import ACTIVATIONS
 
 if TYPE_CHECKING:
     from mlm_lab.interchange.format import State
+    from mlm_lab.models.transformers_encoder import TransformersEncoder
     from mlm_lab.models.transformers_module import WrappedEncoder
 
 
@@ -55,9 +56,14 @@ def read(folder: Path, tensors: State, encoder: WrappedEncoder) -> dict[str, Sta
     return {"encoder": {f"model.{name}": tensor for name, tensor in state.items()}, **_head(tensors, encoder)}
 
 
+def has_our_activation(encoder: TransformersEncoder) -> bool:
+    """Whether the kind's heads have an activation that ours can have."""
+    return getattr(encoder.theirs, "hidden_act", "gelu") in ACTIVATIONS
+
+
 def _head(tensors: State, encoder: WrappedEncoder) -> dict[str, State]:
     """The head under our names; {} where the folder has none that ours can be."""
-    if getattr(encoder.theirs, "hidden_act", "gelu") not in ACTIVATIONS:
+    if not has_our_activation(encoder.config):
         return {}
     for names in HEADS:
         ours = {f"{part}.{kind}": f"{getattr(names, part)}.{kind}" for part in ("dense", "norm") for kind in ("weight", "bias")} | {

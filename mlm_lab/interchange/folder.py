@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlm_lab.errors import UserError
 from mlm_lab.interchange import as_transformers
-from mlm_lab.interchange.format import OVER_VOCABULARY, Format, formats
+from mlm_lab.interchange.format import OVER_VOCABULARY, Format, embedding_name, formats
 from mlm_lab.models.encoder_config import Encoder
 from mlm_lab.models.transformers_encoder import TransformersEncoder
 
@@ -151,7 +151,7 @@ class HuggingFaceFolder:
         encoder = module.encoder
         ours = isinstance(encoder.config, Encoder)
         parts = self.format.read(self.state(), encoder.config) if ours else as_transformers.read(self.path, self.tensors(), encoder)
-        embeddings = next(name for name, parameter in encoder.named_parameters() if parameter is encoder.embedding_weight)
+        embeddings = embedding_name(encoder)
         pieces = self._pieces(tokenizer, len(parts["encoder"][embeddings]))
         loaded, unused = [], []
         for name, state in parts.items():

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from mlm_lab.models.encoder_config import Encoder
+from mlm_lab.models.transformers_encoder import TransformersEncoder
 from mlm_lab.types import ObjectiveModule, Vocabulary
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Source:
     """Whether heads, generator and decoder are left behind."""
 
     @property
-    def encoder(self) -> Encoder:
+    def encoder(self) -> Encoder | TransformersEncoder:
         return self.module.encoder.config
 
     @property
@@ -57,7 +58,13 @@ class Source:
     def state(self) -> State:
         """The module's tensors; those over the vocabulary are cut to the ids that the tokenizer has."""
         state = {name: tensor.detach() for name, tensor in self.module.state_dict().items()}
-        return {name: tensor[: self.vocabulary.size] if name.endswith(OVER_VOCABULARY) else tensor for name, tensor in state.items()}
+        over = (*OVER_VOCABULARY, embedding_name(self.module.encoder))
+        return {name: tensor[: self.vocabulary.size] if name.endswith(over) else tensor for name, tensor in state.items()}
+
+
+def embedding_name(encoder: torch.nn.Module) -> str:
+    """Of the token embeddings among the encoder's parameters."""
+    return next(name for name, parameter in encoder.named_parameters() if parameter is encoder.embedding_weight)
 
 
 @dataclass(frozen=True)
@@ -82,6 +89,8 @@ class Format:
 
     name: ClassVar[str]
     """As Transformers spells it (`model_type`)."""
+    of: ClassVar[type] = Encoder
+    """The class of the descriptions that it is written from."""
     allowed: ClassVar[Mapping[str, tuple]]
     """Field of `Encoder` -> the values that the format can express. Others are free."""
     carries: ClassVar[frozenset[str]]
@@ -99,6 +108,8 @@ class Format:
 
     def misfits(self, source: Source) -> list[str]:
         """What the format cannot express, each as "key=value (what it has instead)"; empty: it can be written."""
+        if not isinstance(source.encoder, self.of):
+            return [f"a model of the class {type(source.encoder).__name__} ({self.name} is written from {self.of.__name__})"]
         found = [
             f"model.{field}={value} ({self.name} has {' or '.join(map(str, values))})"
             for field, values in self.allowed.items()
@@ -108,7 +119,7 @@ class Format:
             found.append(f"model.embedding_size={source.encoder.embedding_size} ({self.name} has that of hidden_size)")
         found += [f"the objective's {part} ({self.name} has none)" for part in sorted(source.children - self.carries)]
         if source.causal and not self.causal:
-            found.append(f"a left-to-right encoder ({self.name} reads both ways)")
+            found.append(f"a left-to-right encoder, as this objective trains one ({self.name} reads both ways)")
         return found
 
     def parts(self, source: Source) -> list[Part]:

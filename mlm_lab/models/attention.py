@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from mlm_lab.models.chunked_attention import LARGEST_BLOCK, attend_in_chunks
 from mlm_lab.models.encoder_config import Encoder
 
 
@@ -35,6 +36,8 @@ class AttentionContext(NamedTuple):
     """(B, H, L, L) in the compute dtype: added to the scores, -inf where not allowed; None: `allowed` says it all, and SDPA computes."""
     rotary: tuple[torch.Tensor, torch.Tensor] | None
     """cos, sin: each (B, 1, L, D / H) float32."""
+    parts: tuple[torch.Tensor, torch.Tensor] | None = None
+    """What score_bias would be the sum of, where it would be too large: (H, L, L) or (B, H, L, L) bias, (B, 1, L, L) 0 or -inf."""
     segments: Segments | None = None
     """For varlen attention, which then computes."""
 
@@ -77,6 +80,16 @@ def blocked(allowed: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill_(~allowed, float("-inf"))
 
 
+def written_out(allowed: torch.Tensor, bias: torch.Tensor, dropout: float) -> AttentionContext:
+    """The context of attention whose scores are computed: (B, 1, L, K) bool, and what is added to the scores, (H, L, K), (H, 1, 1) or
+    (B, H, L, K) in the compute dtype. Scores that would be too large a block of the CPU's memory are computed in pieces."""
+    blocks = blocked(allowed, bias.dtype)
+    too_large = bias.shape[-3] * blocks.numel() * blocks.element_size() > LARGEST_BLOCK
+    if too_large and allowed.device.type == "cpu" and not dropout and not torch.compiler.is_compiling():
+        return AttentionContext(allowed, None, None, parts=(bias, blocks))
+    return AttentionContext(allowed, bias + blocks, None)
+
+
 def causal_mask(length: int, device: torch.device) -> torch.Tensor:
     """(L, L) bool: queries see the keys up to their own place in the row."""
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()
@@ -112,6 +125,8 @@ def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, context: Attention
 
         out = varlen.varlen_attn(*rows, borders, borders, longest, longest, window_size=window)
         return out.unflatten(0, (len(q), -1)).transpose(1, 2)
+    if context.parts is not None:
+        return attend_in_chunks(q, k, v, *context.parts)
     if context.score_bias is None:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=context.allowed, dropout_p=dropout)
     # A bias that needs a gradient would send SDPA to its math kernel. Written out, scale and bias ride along with the first product.

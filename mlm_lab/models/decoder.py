@@ -21,7 +21,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from mlm_lab.models.attention import AttentionContext, attend, blocked, compute_dtype
+from mlm_lab.models.attention import AttentionContext, attend, compute_dtype, written_out
 from mlm_lab.models.encoder_config import Encoder
 from mlm_lab.models.relative_bias import RelativeBias
 from mlm_lab.models.transformer import Embeddings, Layer, TransformerEncoder, initialise, layer_norm
@@ -114,7 +114,8 @@ class TransformerDecoder(TransformerEncoder):
             bias = rows.unflatten(0, memory_places.shape).transpose(1, 2).to(dtype)  # (B, H, T, L)
         elif self.writes_scores(memory_mask.device, dtype):
             bias = torch.zeros(self.config.num_heads, 1, 1, device=memory_mask.device, dtype=dtype)
-        return AttentionContext(allowed, None if bias is None else bias + blocked(allowed, bias.dtype), None)
+        dropout = self.config.attention_dropout if self.training else 0.0
+        return AttentionContext(allowed, None, None) if bias is None else written_out(allowed, bias, dropout)
 
     def flops(self, batch_size: int, length: int, memory_length: int) -> float:
         """Forward FLOPs of the matrix products, as `TransformerEncoder.flops`, with those of the cross-attention. length: T."""

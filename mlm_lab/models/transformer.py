@@ -17,13 +17,13 @@ from mlm_lab.models.attention import (
     AttentionContext,
     SelfAttention,
     block_mask,
-    blocked,
     causal_mask,
     compute_dtype,
     find_segments,
     rotary_angles,
     window_mask,
     writes_scores,
+    written_out,
 )
 from mlm_lab.models.encoder_config import Encoder
 from mlm_lab.models.relative_bias import NEIGHBOUR_OFFSETS, RelativeBias
@@ -138,6 +138,11 @@ class TransformerEncoder(nn.Module):
                 layer.attention.match(range(len(NEIGHBOUR_OFFSETS), config.num_heads))
 
     @property
+    def longest(self) -> int | None:
+        """Tokens that the table of positions is enough for; None where there is none."""
+        return self.config.max_positions if self.config.positions == "learned" else None
+
+    @property
     def embedding_weight(self) -> nn.Parameter:
         """(V, E): the token embeddings, to which output projections are tied."""
         return self.embeddings.tokens.weight
@@ -229,11 +234,11 @@ class TransformerEncoder(nn.Module):
     def _context(
         self, allowed: torch.Tensor | None, bias: torch.Tensor | None, position_ids: torch.Tensor, rotary_base: float
     ) -> AttentionContext:
-        score_bias = None if bias is None else bias + blocked(allowed, bias.dtype)  # (B, H, L, L)
-        rotary = None
+        dropout = self.config.attention_dropout if self.training else 0.0
+        context = AttentionContext(allowed, None, None) if bias is None else written_out(allowed, bias, dropout)
         if self.config.positions == "rotary":
-            rotary = rotary_angles(position_ids, self.hidden_size // self.config.num_heads, rotary_base)
-        return AttentionContext(allowed, score_bias, rotary)
+            return context._replace(rotary=rotary_angles(position_ids, self.hidden_size // self.config.num_heads, rotary_base))
+        return context
 
     def flops(self, batch_size: int, length: int) -> float:
         """Forward FLOPs of the matrix products (a multiply-add is two); norms, softmax and look-ups are left out. Masked scores count: they

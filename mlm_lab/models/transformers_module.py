@@ -56,11 +56,6 @@ class WrappedEncoder(nn.Module):
         self._flops: dict[int, float] = {}
 
     @property
-    def embedding_name(self) -> str:
-        """Of the token embeddings among the parameters."""
-        return next(name for name, parameter in self.named_parameters() if parameter is self.embedding_weight)
-
-    @property
     def embedding_weight(self) -> nn.Parameter:
         """(V, E): the token embeddings, to which output projections are tied."""
         return self.model.get_input_embeddings().weight
@@ -159,14 +154,17 @@ class WrappedEncoder(nn.Module):
             for additive in (False, True):
                 yield Packing(additive, first_position)
 
-    def _check_length(self, length: int) -> None:
-        """Raise UserError where their table of positions ends before such rows do. RoBERTa's begins behind the padding's id."""
+    @property
+    def longest(self) -> int | None:
+        """Tokens that their table of positions is enough for (RoBERTa's begins behind the padding's id); None where there is none."""
         for name, table in self.model.named_modules():
             if name.endswith("position_embeddings") and isinstance(table, nn.Embedding) and table.num_embeddings > 1:
-                first = 0 if table.padding_idx is None else table.padding_idx + 1
-                if "relative" not in name and length > table.num_embeddings - first:
-                    longest = table.num_embeddings - first
-                    raise UserError("the model has too few positions", given=f"rows of {length} tokens", allowed=f"{longest} or less")
+                return table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
+        return None
+
+    def _check_length(self, length: int) -> None:
+        if (longest := self.longest) is not None and length > longest:
+            raise UserError("the model has too few positions", given=f"rows of {length} tokens", allowed=f"{longest} or less")
 
     def flops(self, batch_size: int, length: int) -> float:
         """Forward FLOPs of the matrix products (a multiply-add is two), counted by torch over their code; a row counts as one document."""

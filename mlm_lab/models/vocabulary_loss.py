@@ -22,7 +22,9 @@ from mlm_lab.models.inverse_cdf import sample_by_inverse_cdf
 from mlm_lab.types import IGNORE_INDEX
 
 CHUNK_BYTES = 1 << 21
-"""Of float32 values that are worked on at a time: what a core's caches hold."""
+"""Of float32 values that are worked on at a time on a CPU: what a core's caches hold."""
+DEVICE_CHUNK_BYTES = 1 << 28
+"""On other devices: enough to keep them busy."""
 
 
 class TokenLoss(NamedTuple):
@@ -109,14 +111,15 @@ class _FusedLoss(torch.autograd.Function):
 def _consume(
     logits: torch.Tensor, labels: torch.Tensor, uniforms: torch.Tensor | None, with_gradient: bool
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """(N, V) logits -> losses, correct, samples, each (N,). The logits are overwritten: by the gradient of the sum of the losses where it
-    is asked for, else by anything."""
+    """(N, V) logits -> losses, correct, samples, each (N,). Where the gradient is asked for, that of the sum of the losses takes the place
+    of the logits."""
     each, correct = (
         torch.empty(len(labels), dtype=torch.float32, device=logits.device),
         torch.empty(len(labels), dtype=torch.bool, device=logits.device),
     )
     sampled = None if uniforms is None else torch.empty_like(labels)
-    rows, all_real = max(1, CHUNK_BYTES // (4 * logits.shape[1])), bool((labels != IGNORE_INDEX).all())
+    at_a_time = CHUNK_BYTES if logits.device.type == "cpu" else DEVICE_CHUNK_BYTES
+    rows, all_real = max(1, at_a_time // (4 * logits.shape[1])), bool((labels != IGNORE_INDEX).all())
     for start in range(0, len(labels), rows):
         part = slice(start, start + rows)
         values, ids, real = logits[part].float(), labels[part].clamp(min=0)[:, None], labels[part] != IGNORE_INDEX

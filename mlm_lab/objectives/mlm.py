@@ -58,7 +58,7 @@ class MLM(MaskingRecipe):
     def plan(self, store: TokenStore, max_length: int, draws: Draws) -> PackedRows:
         """Lay out an epoch of packed rows. Raises UserError as `data.packing.plan_rows`."""
         plan = plan_rows(store, max_length, self.input_format, draws)
-        self.prepare(store)
+        self.prepare(store, max_length)
         return plan
 
     def make_batch(self, store: TokenStore, plan: PackedRows, keys: ExampleKeys) -> Batch:

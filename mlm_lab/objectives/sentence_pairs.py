@@ -72,7 +72,7 @@ class SentencePairObjective(MaskingRecipe):
         """
         check_corpus(store, max_length, least_documents=2 if self.takes_other_documents or store.split == TRAIN else 1)
         if self.mlm_weight:
-            self.prepare(store)
+            self.prepare(store, max_length)
         return draws if self.duplicates is None else replace(draws, epoch=draws.epoch % self.duplicates)
 
     def make_batch(self, store: TokenStore, plan: SentencePairs, keys: ExampleKeys) -> Batch:

@@ -11,7 +11,7 @@ from mlm_lab.__main__ import answer
 from mlm_lab.console import say, warn
 from mlm_lab.errors import UserError
 from mlm_lab.keys import suggest
-from mlm_lab.report.study import Places
+from mlm_lab.report.study import DEFAULTS, Places
 
 USAGE = """python -m mlm_lab.report NAME [--verify] [key=value]   experiments/NAME: report.md, report.html, tables.tex, results.csv, figures
 
@@ -22,7 +22,6 @@ USAGE = """python -m mlm_lab.report NAME [--verify] [key=value]   experiments/NA
 
 Without a sweep file: factor=KEY[,KEY] metric=NAME baseline=VALUE contrast=VALUE margin=NUMBER.
 """
-PLACES = {"output_dir": "runs", "experiments": "experiments", "sweep": "sweeps/{name}.yaml"}
 WORDS = ("factor", "metric", "baseline", "contrast", "margin")
 
 
@@ -53,7 +52,7 @@ def _dispatch(words: list[str]) -> int:
     study = write_report(names[0], places, given)
     finished = sum(map(len, study.common.by_arm.values()))
     for damage in study.damaged:
-        warn(f"left out: {damage.folder}: {damage.reason}")
+        warn(damage.told)
     say(f"{len(study.rows)} runs, {finished} of them in the table: {places.folder / 'report.html'}")
     return 0
 
@@ -64,7 +63,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _settings(words: Sequence[str]) -> dict[str, str]:
-    known, found = [*PLACES, *WORDS], {}
+    known, found = [*DEFAULTS, *WORDS], {}
     for word in words:
         key, _, value = word.partition("=")
         if key not in known:
@@ -76,7 +75,7 @@ def _settings(words: Sequence[str]) -> dict[str, str]:
 def _places(name: str, settings: dict[str, str]) -> Places:
     if "/" in name or name in (".", ".."):
         raise UserError("a study's name is no path", given=name, fix=f"python -m mlm_lab.report {Path(name).stem}")
-    paths = {key: Path(settings.get(key, default.format(name=name))).expanduser() for key, default in PLACES.items()}
+    paths = {key: Path(settings.get(key, default.format(name=name))).expanduser() for key, default in DEFAULTS.items()}
     if "sweep" in settings and not paths["sweep"].exists():
         raise UserError("there is no such sweep file", given=f"sweep={settings['sweep']}")
     return Places(output_dir=paths["output_dir"], folder=paths["experiments"] / name, sweep=paths["sweep"])

@@ -167,6 +167,7 @@ def _compare(
         level=LEVEL,
         ordered=declaration.ordered,
         left_plateau={arm: {seed_of(row): flag(row, "left_plateau") for row in rows} for arm, rows in having.items()},
+        pilot_seeds=declaration.pilot_seeds,
         excluded_from_pool={arm: f"{part.k} of {part.n} runs collapsed" for arm, part in collapsed.items() if part.k},
     )
     return comparison, None

@@ -16,6 +16,8 @@ TARGET = f"{CONFIG}objective._target_"
 _FREE = (f"{CONFIG}seeds.",)
 """Columns in which runs always may differ."""
 _STORE = (f"{CONFIG}data.", f"{CONFIG}tokenizer.")
+_COMES_WITH = {"pretrained": ("model", "tokenizer")}
+"""A factor -> the groups of the config that are chosen by it."""
 _WARNED = ("versions/torch", "git_commit")
 """What may change a result in its last digits, or more: told, not refused."""
 _PRINTS = ("fingerprints/corpus", "fingerprints/tokenizer", "fingerprints/store")
@@ -49,6 +51,7 @@ def undeclared_differences(rows: Sequence[Row], factors: Iterable[str], tuned_ke
     may lie elsewhere on another machine.
     """
     allowed = [*factors, *([tuned_key] if tuned_key else [])]
+    allowed += [part for factor in allowed for part in _COMES_WITH.get(factor, ())]
     store_declared = any(key.partition(".")[0] in ("data", "tokenizer") for key in allowed)
     one_store = len({row.get("fingerprints/store", "") for row in rows}) == 1 and all("fingerprints/store" in row for row in rows)
     columns = sorted({column for row in rows for column in row if column.startswith(CONFIG)})

@@ -19,7 +19,7 @@ from mlm_lab.report.rows import CONFIG, Row, spelt_alike
 if TYPE_CHECKING:
     from mlm_lab.sweep.sweep_file import SweepFile, Tune
 
-_LOWER = ("loss", "perplexity", "plateau_left_step", "seconds")
+LOWER = ("loss", "perplexity", "bits_per_character", "plateau_left_step", "seconds")
 """Ends of the names of metrics of which less is better."""
 
 
@@ -51,6 +51,8 @@ class Declaration:
     ordered: bool
     tune: Tune | None
     published: tuple[str, ...]
+    pilot_seeds: tuple[int, ...]
+    """Seeds whose runs chose what is tested: in tables and figures, in no test."""
 
     @property
     def command(self) -> str:
@@ -65,12 +67,17 @@ class Declaration:
 
     def is_better_higher(self, metric: str) -> bool:
         """Whether more of a metric is better."""
-        return self.higher_is_better if metric == self.metric else not metric.endswith(_LOWER)
+        return self.higher_is_better if metric == self.metric else not metric.endswith(LOWER)
 
 
 def of_sweep(name: str, sweep: SweepFile, records: Sequence[Record], rows: Sequence[Row], tune: Mapping | None = None) -> Declaration:
     """The declaration of a sweep file. The points that its runner planned go before the file's own grid, since key=value words after the
-    file change them; a search has the arms that it found. tune: tune.json."""
+    file change them; a search has the arms that it found. tune: tune.json.
+
+    Raises:
+        UserError: a loss is to be maximized; the contrast is the baseline.
+    """
+    _refuse_goal(sweep)
     study = sweep.study
     arms, planned = _of_points(sweep, records)
     if TUNED not in planned and tune is not None and COMMON in planned:  # no records: each arm that has a rate of its own
@@ -79,6 +86,8 @@ def of_sweep(name: str, sweep: SweepFile, records: Sequence[Record], rows: Seque
         arms = _of_rows(study.factor, rows)
     primary = study.primary
     baseline = _find(primary.baseline, arms) if primary else next(iter(arms), None)
+    contrast = _find(primary.contrast, arms) if primary else None
+    _refuse_itself(baseline, contrast, arms, f"{sweep.path}, primary")
     metric = primary.metric if primary else sweep.metric
     return Declaration(
         name=name,
@@ -88,14 +97,15 @@ def of_sweep(name: str, sweep: SweepFile, records: Sequence[Record], rows: Seque
         arms=arms,
         planned=planned,
         baseline=None if sweep.is_searched and not primary else baseline,
-        contrast=_find(primary.contrast, arms) if primary else None,
+        contrast=contrast,
         metric=metric,
-        higher_is_better=sweep.goal == "maximize" if metric == sweep.metric else not metric.endswith(_LOWER),
+        higher_is_better=sweep.goal == "maximize" if metric == sweep.metric else not metric.endswith(LOWER),
         metrics=study.metrics,
         margin=study.margin,
         ordered=study.ordered,
         tune=study.tune,
         published=study.published,
+        pilot_seeds=study.pilot_seeds,
     )
 
 
@@ -103,7 +113,7 @@ def of_words(name: str, words: Mapping[str, str], rows: Sequence[Row]) -> Declar
     """The declaration of a study without a sweep file: factor=KEY[,KEY] metric=NAME baseline=VALUE contrast=VALUE margin=NUMBER.
 
     Raises:
-        UserError: no factor is given, or no run has its key; the baseline is no arm.
+        UserError: no factor is given, or no run has its key; the baseline is no arm; the contrast is the baseline.
     """
     factors = tuple(word for word in words.get("factor", "").split(",") if word)
     where = f"sweeps/{name}.yaml"
@@ -120,6 +130,8 @@ def of_words(name: str, words: Mapping[str, str], rows: Sequence[Row]) -> Declar
     for word, arm in chosen.items():
         if arm is None:
             raise UserError(f"{word} is none of the arms", given=f"{word}={words[word]}", allowed=", ".join(arms))
+    baseline = chosen.get("baseline") or next(iter(arms), None)
+    _refuse_itself(baseline, chosen.get("contrast"), arms, "the command line")
     return Declaration(
         name=name,
         question="",
@@ -127,19 +139,37 @@ def of_words(name: str, words: Mapping[str, str], rows: Sequence[Row]) -> Declar
         factors=factors,
         arms=arms,
         planned={},
-        baseline=chosen.get("baseline") or next(iter(arms), None),
+        baseline=baseline,
         contrast=chosen.get("contrast"),
         metric=metric,
-        higher_is_better=metric is not None and not metric.endswith(_LOWER),
+        higher_is_better=metric is not None and not metric.endswith(LOWER),
         metrics=(),
         margin=_margin(words.get("margin")),
         ordered=False,
         tune=None,
         published=(),
+        pilot_seeds=(),
     )
 
 
 _OF_ARMS = ("baseline", "contrast")
+
+
+def _refuse_goal(sweep: SweepFile) -> None:
+    """A study that takes the largest loss for the best would call every verdict by its opposite."""
+    if sweep.goal == "maximize" and sweep.metric.endswith(LOWER):
+        raise UserError(
+            f"less of {sweep.metric} is better",
+            where=f"{sweep.path}, metric",
+            given="goal: maximize",
+            fix="goal: minimize",
+        )
+
+
+def _refuse_itself(baseline: str | None, contrast: str | None, arms: Mapping[str, Mapping[str, Any]], where: str) -> None:
+    if contrast is not None and contrast == baseline:
+        others = ", ".join(arm for arm in arms if arm != baseline)
+        raise UserError("the contrast is the baseline itself", where=where, given=f"contrast: {contrast}", allowed=others or None)
 
 
 def _of_points(sweep: SweepFile, records: Sequence[Record]) -> tuple[dict[str, Mapping[str, Any]], dict[str, list[tuple[str, int | None]]]]:

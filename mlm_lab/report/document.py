@@ -31,7 +31,7 @@ class Bullets:
 
 @dataclass(frozen=True)
 class Table:
-    """Cells are text; a column after the first whose every cell is a number or a dash stands at the right."""
+    """Cells are text; a column after the first whose every cell is a number or a dash stands at the right, one of dashes alone too."""
 
     name: str
     """Short and unique: its label in LaTeX."""
@@ -42,7 +42,7 @@ class Table:
 
     def at_right(self, column: int) -> bool:
         cells = [row[column] for row in self.rows]
-        return column > 0 and any(map(_NUMBER.match, cells)) and all(cell in ("-", "") or _NUMBER.match(cell) for cell in cells)
+        return column > 0 and any(cells) and all(cell in ("-", "") or _NUMBER.match(cell) for cell in cells)
 
 
 @dataclass(frozen=True)

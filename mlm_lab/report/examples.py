@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,12 +48,17 @@ class OverExamples:
 
 
 def over_examples(
-    table: Table, baseline: str | None, folders: Mapping[str, Path], kept: Iterable[Row], again: bool = False
+    table: Table,
+    baseline: str | None,
+    folders: Mapping[str, Path],
+    kept: Iterable[Row],
+    again: bool = False,
+    pilot_seeds: Collection[int] = (),
 ) -> list[OverExamples]:
     """The contrasts of named evaluations with at least 10 common seeds.
 
     folders: config_hash -> run folder, of the runs at hand. kept: rows of examples.csv, which serve where they are of the same weights.
-    again: work out anew what the folders at hand allow.
+    again: work out anew what the folders at hand allow. pilot_seeds: of runs that are in no test.
     """
     known = {(row["metric"], row["arm"], row["weights"]): row for row in kept}
     found = []
@@ -61,7 +66,7 @@ def over_examples(
         for contrast in result.comparison.contrasts if result.comparison is not None else ():
             if contrast.n < FEWEST_SEEDS or baseline is None or "/" not in result.column.metric:
                 continue
-            arms = [{seed_of(row): row for row in table.by_arm[arm]} for arm in (contrast.arm, baseline)]
+            arms = [{seed_of(row): row for row in table.by_arm[arm] if seed_of(row) not in pilot_seeds} for arm in (contrast.arm, baseline)]
             rows = [{seed: of_arm[seed] for seed in arms[0] if seed in arms[1]} for of_arm in arms]
             metric, key = result.column.metric, _key(rows)
             old = known.get((metric, contrast.arm, key))

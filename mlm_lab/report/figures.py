@@ -22,10 +22,13 @@ from mlm_lab.report.declaration import Declaration
 from mlm_lab.report.results import write_text
 from mlm_lab.report.rows import Row, number
 from mlm_lab.report.units import scale_of, unit_of
+from mlm_lab.statistics.verdict import BETTER, WORSE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
+
+    from mlm_lab.statistics.compare import Contrast
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#8c6d31")
 """Okabe and Ito's, the pale yellow left out, and a brown."""
@@ -40,17 +43,19 @@ STYLES = (
     (0, (9, 2, 3, 2)),
 )
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
-GREY = "#555555"
+GREY, PALE = "#555555", "#e4e4e4"
 PANELS = 9
 """Most panels of scores.svg."""
 _TOO_MANY = 24
 """Arms from which a figure of lines says nothing any more."""
 _SCORE = (
-    "Mean and 95 % interval over seeds; grey: the runs, a line for each seed. An interval may leave the frame; a cross is a flagged run."
+    "Mean and 95 % interval over seeds; grey: the runs, a line for each seed. An arrowhead: the interval goes on beyond the frame; a "
+    "cross: a flagged run."
 )
 _DIFFERENCES = (
     "Green and an arrow up: better; brown and an arrow down: worse. The shade is the difference over the half width of its simultaneous "
-    "interval; a frame: the verdict is better or worse."
+    "interval; a frame: the verdict is better or worse. Grey and hatched: no verdict stands, since runs of the arm or of the baseline "
+    "stayed on the plateau, collapsed or have no score."
 )
 
 
@@ -189,6 +194,7 @@ def _panel(axes: Axes, result: MetricResult, declaration: Declaration) -> None:
     _label(axes, result)
     axes.margins(x=0.08)
     _frame_runs(axes, result, floors)
+    _mark_beyond(axes, result, dict(zip(arms, places, strict=True)))
 
 
 def flagged_seeds(result: MetricResult, arm: str) -> list[int]:
@@ -203,6 +209,16 @@ def _frame_runs(axes: Axes, result: MetricResult, further: Sequence[float]) -> N
     if shown and max(shown) > min(shown):
         room = 0.35 * (max(shown) - min(shown))
         axes.set_ylim(max(axes.get_ylim()[0], min(shown) - room), min(axes.get_ylim()[1], max(shown) + room))
+
+
+def _mark_beyond(axes: Axes, result: MetricResult, places: Mapping[str, float]) -> None:
+    """An arrowhead where an interval leaves the frame: the line alone would look like an axis."""
+    low, high = axes.get_ylim()
+    for arm, place in places.items():
+        cell = result.cells[arm]
+        if cell.low is not None:
+            for edge, marker in [(low, "v")] * bool(cell.low < low) + [(high, "^")] * bool(cell.high > high):
+                axes.plot(place, edge, linestyle="", marker=marker, markersize=7, color=COLOURS[0], clip_on=False, zorder=5)
 
 
 def _numeric_axis(axes: Axes, places: Sequence[float]) -> None:
@@ -299,9 +315,14 @@ def _heat_map(canvas: Canvas, results: Sequence[MetricResult], arms: Sequence[st
             if contrast is None or contrast.difference is None:
                 axes.text(x, y, "-", ha="center", va="center", color=GREY)
                 continue
+            shown = f"{contrast.difference * scale_of(result.column.metric):+.2f}"
+            if _is_barred(result, contrast):
+                axes.add_patch(_hatched(x, y))
+                axes.text(x, y, shown, ha="center", va="center", backgroundcolor=PALE)
+                continue
             arrow = "▲" if (contrast.difference > 0) == result.higher_is_better else "▼"
-            axes.text(x, y, f"{contrast.difference * scale_of(result.column.metric):+.2f} {arrow}", ha="center", va="center")
-            if contrast.verdict in ("better", "worse"):
+            axes.text(x, y, f"{shown} {arrow}", ha="center", va="center")
+            if contrast.verdict in (BETTER, WORSE):
                 axes.add_patch(_frame(x, y))
     _name_axis(axes, arms, room=14)
     axes.tick_params(length=0)
@@ -316,13 +337,27 @@ def _frame(x: int, y: int) -> object:
     return Rectangle((x - 0.46, y - 0.44), 0.92, 0.88, fill=False, linewidth=1.4, edgecolor="black")
 
 
+def _hatched(x: int, y: int) -> object:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=PALE, hatch="///", linewidth=2, edgecolor="white", zorder=0.5)
+
+
+def _is_barred(result: MetricResult, contrast: Contrast) -> bool:
+    """Whether a colour would say what the verdict may not: the arm's spread, or the baseline's, is not that between seeds."""
+    excluded = contrast.excluded is not None or result.comparison.baseline in result.comparison.excluded
+    return excluded and contrast.verdict not in (BETTER, WORSE)
+
+
 def _points(result: MetricResult) -> str:
     return "points" if scale_of(result.column.metric) == 100 else unit_of(result.column.metric) or "own unit"
 
 
 def _shade(result: MetricResult, arm: str) -> float:
-    """Difference over the half width of its simultaneous interval, better being positive; within what the colours show."""
+    """Difference over the half width of its simultaneous interval, better being positive; within what the colours show. nan: no colour."""
     contrast = next((found for found in result.comparison.contrasts if found.arm == arm), None)
+    if contrast is not None and _is_barred(result, contrast):
+        return math.nan
     if contrast is None or contrast.difference is None or contrast.simultaneous_high is None:
         return 0.0
     half = contrast.simultaneous_high - contrast.difference

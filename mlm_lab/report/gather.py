@@ -1,4 +1,4 @@
-"""Run folders as rows, and their validations as curves. A folder that cannot be read is named and left out, whatever is wrong with it.
+"""Run folders as rows, and their validations as curves. A folder that cannot be read is named, whatever is wrong with it.
 
 OUTPUT_DIR/RUN_ID/  summary.json ─┐
                     config.yaml  ─┼─> row        one for each run
@@ -22,17 +22,24 @@ HASHED = (*RUN_KEYS, "data", "tokenizer", "pretrained", "seeds")
 CURVE_PREFIXES = ("val/", "probe/")
 OVERLAP = "overlap/"
 NUMBERS = ("steps", "tokens", "positions", "seconds", "tokens_per_second", "peak_memory_bytes")
-FINISHED = "finished"
+FINISHED, DAMAGED = "finished", "damaged"
 OF_START = ("failed", "collapsed")
 """Lists of fine-tuning seeds in an evaluation's entry, of which the row keeps the length."""
 
 
 @dataclass(frozen=True)
 class Damaged:
-    """A folder that was left out, or a curve that was."""
+    """A folder that cannot be read, or a curve or a record."""
 
     folder: str
     reason: str
+    row: Row | None = None
+    """Of a run folder without a readable summary: which run it is, as far as its config says. It has no number."""
+
+    @property
+    def told(self) -> str:
+        """In a sentence, without its point."""
+        return f"`{self.folder}`: {self.reason}"
 
 
 @dataclass
@@ -63,11 +70,23 @@ def gather(output_dir: Path, study: str) -> Gathered:
         try:
             row = _read_run(folder, study)
         except _Unreadable as reason:
-            found.damaged.append(Damaged(folder.name, str(reason)))
+            found.damaged.append(Damaged(folder.name, str(reason), _row_of_config(folder, str(reason))))
             continue
         if row is not None:
             _add(found, folder, row)
     return found
+
+
+def studies(output_dir: Path) -> set[str]:
+    """The names of all studies that have a run folder under output_dir, as far as their summaries can be read."""
+    names: set[str] = set()
+    for file in output_dir.glob("*/summary.json"):
+        try:
+            summary = json.loads(file.read_text(encoding="utf-8"))
+            names |= {name for name in summary.get("studies") or [summary.get("study")] if isinstance(name, str)}
+        except (OSError, ValueError, AttributeError, TypeError):
+            continue
+    return names
 
 
 def _add(found: Gathered, folder: Path, row: Row) -> None:
@@ -80,8 +99,8 @@ def _add(found: Gathered, folder: Path, row: Row) -> None:
     found.rows.append(row)
     found.folders[name] = folder
     found.curves.pop(name, None)
-    if row["status"] != FINISHED and not (folder / "metrics.csv").exists():
-        return  # it had not got as far
+    if not (folder / "metrics.csv").exists() and (row["status"] != FINISHED or "steps" not in row):
+        return  # it had not got as far, or it has trained nothing: a published model that was evaluated
     try:
         curve = _read_curve(folder / "metrics.csv", row)
     except (OSError, ValueError, csv.Error) as error:
@@ -113,6 +132,17 @@ def _read_run(folder: Path, study: str) -> Row | None:
         return _row(summary, config, study)
     except (TypeError, ValueError, AttributeError, KeyError) as error:
         raise _Unreadable(f"summary.json does not have the shape of one ({type(error).__name__}: {_first_line(error)})") from None
+
+
+def _row_of_config(folder: Path, reason: str) -> Row:
+    """A run that has no summary to be read: its name for want of its hash, and its config, if that can be read."""
+    try:
+        config = _read_config(folder)
+    except _Unreadable:
+        config = {}
+    row = {"config_hash": folder.name, "status": DAMAGED, "error": text(reason), "seed": text(config.get("seed"))}
+    row |= {CONFIG + key: config_text(value) for key, value in _hashed(config)}
+    return {name: cell for name, cell in row.items() if cell}
 
 
 def _config_study(folder: Path) -> str | None:
@@ -238,4 +268,8 @@ def _joined(value: object) -> object:
 
 
 def _first_line(error: Exception) -> str:
+    """What is wrong; of YAML the problem and its line, which PyYAML says after what it was about to read."""
+    if problem := getattr(error, "problem", None):
+        mark = getattr(error, "problem_mark", None)
+        return f"{problem}, line {mark.line + 1}" if mark is not None else str(problem)
     return (str(getattr(error, "strerror", None) or error).strip().splitlines() or [type(error).__name__])[0]

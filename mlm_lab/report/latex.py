@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mlm_lab.report.document import Document, Table, spans
 
 _SPECIAL = {
@@ -19,6 +21,9 @@ _SPECIAL = {
     "×": r"$\times$",
     "−": "$-$",
     "≤": r"$\le$",
+    "≥": r"$\ge$",
+    "≈": r"$\approx$",
+    "|": r"\textbar{}",
     "<": "$<$",
     ">": "$>$",
     "√": r"$\surd$",
@@ -36,7 +41,7 @@ def render(document: Document, name: str) -> str:
 
 def _table(table: Table, name: str) -> str:
     columns = "".join("r" if table.at_right(i) else "l" for i in range(len(table.columns)))
-    lines = [" & ".join(map(_inline, row)) + r" \\" for row in table.rows]
+    lines = [_row(row) for row in table.rows]
     caption = table.caption.rstrip(".") + "." + (f" {table.note}" if table.note else "")
     return "\n".join(
         [
@@ -47,7 +52,7 @@ def _table(table: Table, name: str) -> str:
             r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
             rf"\begin{{tabular}}{{{columns}}}",
             r"\toprule",
-            " & ".join(map(_inline, table.columns)) + r" \\",
+            _row(table.columns),
             r"\midrule",
             *lines,
             r"\bottomrule",
@@ -56,6 +61,12 @@ def _table(table: Table, name: str) -> str:
             "",
         ]
     )
+
+
+def _row(cells: Sequence[str]) -> str:
+    """A row that begins with a bracket or a star would be read as an option of the end of the row before it."""
+    text = " & ".join(map(_inline, cells)) + r" \\"
+    return "{}" + text if text.startswith(("[", "*")) else text
 
 
 def _inline(text: str) -> str:

@@ -41,6 +41,9 @@ def methods(study: Study) -> list[Block]:
         sentences.append(f"The margin, {declared.margin:g} in the primary metric's unit, was stated in {named_source(declared.source)}.")
     if declared.ordered:
         sentences.append("The arms have an order, so a trend is tested by ranks within each seed (Page).")
+    if declared.pilot_seeds:
+        seeds = ", ".join(map(str, declared.pilot_seeds))
+        sentences.append(f"Runs with the seeds {seeds} chose what is tested: they stand in the tables, and in no test.")
     sentences.append(_EVERY_RUN)
     if any(result.column.metric.startswith("glue/") for result in metrics):
         sentences.append(_AVERAGES)

@@ -38,7 +38,7 @@ class Grid:
 def grid(study: Study, table: str) -> Grid | None:
     """Arms by seeds, with the status of each point of the table; None where every planned one is finished."""
     planned = study.declaration.planned[table]
-    status = _status(in_table(study.rows, table))
+    status = _status(in_table([*study.rows, *study.unread], table))
     finished = sum(status.get(point) == FINISHED for point in planned)
     if finished == len(planned):
         return None
@@ -149,14 +149,14 @@ def pairing(study: Study) -> Table | None:
 
 
 def failures(study: Study) -> Table | None:
-    """Runs without a result: failed, interrupted, at work, never started."""
-    rows = []
-    for row in study.rows:
+    """Runs without a result: failed, interrupted, at work, damaged, never started."""
+    rows, every = [], [*study.rows, *study.unread]
+    for row in every:
         status = row.get("status", FINISHED)
         if status != FINISHED:
             rows.append([row.get("arm") or "-", row.get("seed", "-"), f"`{row['config_hash'][:12]}`", status, row.get("error", "-")[:160]])
     for table, planned in study.declaration.planned.items():
-        known = {(row.get("arm", ""), row.get("seed", "")) for row in in_table(study.rows, table)}
+        known = {(row.get("arm", ""), row.get("seed", "")) for row in in_table(every, table)}
         for arm, seed in planned:
             if (arm, "" if seed is None else str(seed)) not in known:
                 rows.append([arm, "-" if seed is None else str(seed), "-", _MISSING, "-"])

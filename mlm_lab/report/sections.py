@@ -10,6 +10,7 @@ from mlm_lab.report.declaration import Declaration
 from mlm_lab.report.document import Block, Bullets, Document, Figure, Heading, Paragraph
 from mlm_lab.report.methods import PERCENT, methods, named_source
 from mlm_lab.report.records import COMMON, TUNED
+from mlm_lab.report.rows import flag
 from mlm_lab.report.study import Study
 from mlm_lab.report.units import count, interval, percent, power_of_ten, score, unit_of
 
@@ -92,6 +93,7 @@ def _seeds(n: int) -> str:
 
 
 def _state(study: Study) -> Iterator[Block]:
+    yield from _stuck(study)
     planned = study.declaration.planned
     for table in planned:
         grid = run_tables.grid(study, table)
@@ -106,13 +108,30 @@ def _state(study: Study) -> Iterator[Block]:
     if not planned:
         runs = sum(map(len, study.common.by_arm.values()))
         yield Paragraph(f"{runs} finished runs; no list of planned points is at hand, so nothing says how many there should be.")
-    notes = [*study.warnings, *(f"Left out: `{damage.folder}`: {damage.reason}." for damage in study.damaged)]
+    notes = [*study.warnings, *(f"Damaged: {damage.told}." for damage in study.damaged)]
     strange = [row for row in study.rows if not row.get("arm")]
     if strange:
         shown = ", ".join(f"`{row['config_hash'][:12]}`" for row in strange[:8]) + (", ..." if len(strange) > 8 else "")
         notes.append(f"In none of the study's arms, and so in no table: {shown}.")
     if notes:
         yield Bullets(notes)
+
+
+def _stuck(study: Study) -> Iterator[Block]:
+    """What no verdict shows: runs that learnt nothing have numbers like the others."""
+    tables = [study.common, *([study.tuned] if study.tuned is not None else [])]
+    runs = {row["config_hash"]: (arm, row) for table in tables for arm, rows in table.by_arm.items() for row in rows}
+    left: dict[str, list[bool]] = {}
+    for arm, row in runs.values():
+        if (known := flag(row, "left_plateau")) is not None:
+            left.setdefault(arm, []).append(known)
+    every = [known for of_arm in left.values() for known in of_arm]
+    if not all(every):
+        arms = ", ".join(f"`{arm}` ({of_arm.count(False)} of {len(of_arm)})" for arm, of_arm in left.items() if not all(of_arm))
+        yield Paragraph(
+            f"**{every.count(False)} of {len(every)} runs never left the unigram plateau**, and learnt how frequent each token is and "
+            f"nothing else: {arms}."
+        )
 
 
 def _results(study: Study, table: Table, figures: Mapping[str, str]) -> Iterator[Block]:

@@ -5,11 +5,14 @@ Nothing is written here, so that the report and its verification stand on the sa
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NoReturn
 
-from mlm_lab.errors import UserError
+from mlm_lab.errors import LISTED, UserError
+from mlm_lab.keys import suggest
 from mlm_lab.report import comparable, examples, gather, placing, records, results
 from mlm_lab.report.analysis import Table, analyse
 from mlm_lab.report.declaration import Declaration, of_sweep, of_words
@@ -17,7 +20,14 @@ from mlm_lab.report.examples import OverExamples, over_examples
 from mlm_lab.report.gather import FINISHED, Damaged, Gathered
 from mlm_lab.report.published import PublishedStudy, beside
 from mlm_lab.report.records import COMMON, TUNED, Record
-from mlm_lab.report.rows import Row
+from mlm_lab.report.rows import Row, text
+
+RUN_ID = 12
+"""Letters of a run's hash that name its folder."""
+
+
+DEFAULTS = {"output_dir": "runs", "experiments": "experiments", "sweep": "sweeps/{name}.yaml"}
+"""Where a study's files are unless the command line says otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +40,17 @@ class Places:
     """experiments/NAME."""
     sweep: Path
     """The sweep file, which need not exist."""
+
+    def command(self, name: str, words: Mapping[str, str]) -> str:
+        """The command that makes the report from these places and the declaration's words."""
+        given = {"output_dir": self.output_dir, "experiments": self.folder.parent, "sweep": self.sweep}
+        settings = {key: path for key, path in given.items() if path != Path(DEFAULTS[key].format(name=name))}
+        return shlex.join(["python", "-m", "mlm_lab.report", name, *(f"{key}={value}" for key, value in {**settings, **words}.items())])
+
+    def studies(self) -> list[str]:
+        """The studies that the run folders and the reports at hand are of."""
+        reports = {file.parent.name for file in self.folder.parent.glob(f"*/{results.RESULTS}")}
+        return sorted(gather.studies(self.output_dir) | reports)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +74,8 @@ class Study:
     published: Sequence[PublishedStudy]
     warnings: Sequence[str]
     damaged: Sequence[Damaged]
+    unread: Sequence[Row]
+    """Runs whose folder cannot be read and that no row is recorded of; placed in arms, without a number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,23 +115,20 @@ def read_study(name: str, places: Places, words: Mapping[str, str], known: Known
     """
     rows = [dict(row) for row in known.rows]
     recorded, damaged = records.read_records(places.output_dir, name, places.folder)
-    rows += records.failed_rows(recorded, {row["config_hash"] for row in rows})
+    damaged, unread = _beside_rows([*known.found.damaged, *damaged], rows, recorded)
+    rows += records.failed_rows(recorded, {row["config_hash"] for row in [*rows, *unread]})
     sweep = None
     if places.sweep.exists():
         from mlm_lab.sweep.sweep_file import read
 
         sweep = read(places.sweep)
     if not rows:
-        raise UserError(
-            f"no run of the study {name} is known",
-            where=f"{places.output_dir} and {places.folder / results.RESULTS}",
-            fix=f"python -m mlm_lab.sweep {places.sweep} --run, or output_dir=FOLDER for run folders elsewhere",
-        )
+        _refuse_nothing(name, places)
     tune = records.read_tune(places.output_dir / "sweeps" / name, places.folder)
     declaration = of_sweep(name, sweep, recorded, rows, tune) if sweep else of_words(name, words, rows)
     signatures = placing.Signatures(declaration, sweep)
-    placing.place(rows, declaration, recorded, signatures)
-    placing.place_in_tables(rows, declaration.tune.key if declaration.tune else None, tune)
+    placing.place([*rows, *unread], declaration, recorded, signatures)
+    placing.place_in_tables([*rows, *unread], declaration.tune.key if declaration.tune else None, tune)
     tables = _checked_tables(rows, declaration, signatures)
     kept = results.read(places.folder / examples.FILE, key="weights")
     return Study(
@@ -120,11 +140,40 @@ def read_study(name: str, places: Places, words: Mapping[str, str], known: Known
         tuned=tables[1],
         tune=tune,
         records=recorded,
-        examples=over_examples(tables[0], declaration.baseline, known.found.folders, kept, again),
+        examples=over_examples(tables[0], declaration.baseline, known.found.folders, kept, again, declaration.pilot_seeds),
         published=beside(declaration, tables[0]),
         warnings=[*comparable.warnings([row for row in rows if _counts(row)]), *known.conflicts],
-        damaged=[*known.found.damaged, *damaged],
+        damaged=damaged,
+        unread=unread,
     )
+
+
+def _refuse_nothing(name: str, places: Places) -> NoReturn:
+    others = places.studies()
+    shown = ", ".join(others[:LISTED]) + (f", ... ({len(others)} in all)" if len(others) > LISTED else "")
+    elsewhere = "output_dir=FOLDER for run folders elsewhere, experiments=FOLDER for reports elsewhere"
+    raise UserError(
+        f"no run of the study {name} is known{suggest(name, others)}",
+        where=f"{places.output_dir} and {places.folder / results.RESULTS}",
+        allowed=shown or None,
+        fix=f"python -m mlm_lab.sweep {places.sweep} --run, or {elsewhere}" if places.sweep.exists() else elsewhere,
+    )
+
+
+def _beside_rows(damaged: Sequence[Damaged], rows: Sequence[Row], recorded: Sequence[Record]) -> tuple[list[Damaged], list[Row]]:
+    """Each damage with what became of its run: the row of results.csv stands for it, or it has none and is among the second."""
+    of_rows = {row["config_hash"][:RUN_ID] for row in rows}
+    of_records = {record.config_hash[:RUN_ID]: {"config_hash": record.config_hash, "seed": text(record.seed)} for record in recorded}
+    told, unread = [], []
+    for damage in damaged:
+        if damage.row is None:
+            told.append(damage)
+        elif damage.folder in of_rows:
+            told.append(replace(damage, reason=f"its folder cannot be read; its row is that of {results.RESULTS}: {damage.reason}"))
+        else:
+            told.append(replace(damage, reason=f"its folder cannot be read, so it has no number: {damage.reason}"))
+            unread.append({**damage.row, **of_records.get(damage.folder, {})})
+    return told, unread
 
 
 def _checked_tables(rows: Sequence[Row], declaration: Declaration, signatures: placing.Signatures) -> tuple[Table, Table | None]:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from mlm_lab.errors import UserError
+from mlm_lab.keys import suggest
 from mlm_lab.report import markdown, results
 from mlm_lab.report.rows import Row
 from mlm_lab.report.sections import compose_document
@@ -30,7 +31,9 @@ def verify(name: str, places: Places, words: Mapping[str, str]) -> list[str]:
     """
     file = places.folder / REPORT
     if not file.exists():
-        raise UserError("there is no report yet", where=str(file), fix=f"python -m mlm_lab.report {name}")
+        others = places.studies()
+        meant = "" if name in others else suggest(name, others)
+        raise UserError(f"there is no report yet{meant}", where=str(file), fix=places.command(name, words))
     study = read_study(name, places, words, gather_known(name, places), again=True)
     drawn = {drawing.file: drawing.caption for drawing in plan_figures(study)}
     again = markdown.render(compose_document(study, drawn))

@@ -78,6 +78,9 @@ def _parse(words: list[str]) -> argparse.Namespace:
         raise UserError("--plan and --run: one of them", fix="--plan first, then --run")
     if options.pilot and not options.plan:
         raise UserError("--pilot goes with --plan")
+    if options.difference is not None and not options.pilot:
+        problem = "--difference goes with --pilot RUNS: seeds follow from the spread of runs"
+        raise UserError(problem, given=f"--difference {options.difference:g}")
     if options.jobs < 1:
         raise UserError(f"--jobs {options.jobs}: must be at least 1")
     return options

@@ -11,6 +11,7 @@ from itertools import product
 
 from mlm_lab.errors import InvalidFields, UserError, refuse
 from mlm_lab.keys import suggest
+from mlm_lab.report.declaration import LOWER
 from mlm_lab.sweep import logged_metrics
 from mlm_lab.sweep.points import Point, find_arm, make_point
 from mlm_lab.sweep.sweep_file import Distribution, SweepFile
@@ -66,13 +67,13 @@ def _compose(sweep: SweepFile, points: Sequence[Point]) -> None:
 
 
 def _place(sweep: SweepFile, key: str) -> str:
-    """Where the key was set: "line 12", or "command line"."""
+    """Where the key was set: "line 12", or "command line", which goes before the file."""
     key = key.lstrip("+~")
+    if any(word.lstrip("+~").startswith((f"{key}=", f"{key}.")) for word in sweep.given):
+        return "command line"
     for name in (key, *(parameter for parameter in sweep.parameters if key.startswith(f"{parameter}."))):
         if name in sweep.parameters:
             return _line(sweep, f"parameters.{name}")
-    if any(word.lstrip("+~").startswith((f"{key}=", f"{key}.")) for word in sweep.words):
-        return "command line"
     return _line(sweep, "command" if any(word.lstrip("+~").startswith(f"{key}=") for word in sweep.command) else "parameters")
 
 
@@ -116,6 +117,13 @@ def _check_study(sweep: SweepFile, points: Sequence[Point]) -> None:
             if find_arm(sweep, given) is None:
                 near = suggest(str(given), arms)
                 found[f"primary.{name}: there is no arm {given}{near} ({', '.join(arms)})"] = _line(sweep, f"description.primary.{name}")
+    if study.primary is not None and find_arm(sweep, study.primary.baseline) == find_arm(sweep, study.primary.contrast) is not None:
+        found["primary.contrast: is the baseline itself; name another arm"] = _line(sweep, "description.primary.contrast")
+    known = _published() if study.published else []
+    for name in study.published:
+        if name not in known:
+            near = suggest(name, known)
+            found[f"published: no such table as {name}{near} ({', '.join(known)})"] = _line(sweep, "description.published")
     _refuse(f"{sweep.path}: a study that its points cannot answer", found)
 
 
@@ -128,7 +136,25 @@ def _check_metrics(sweep: SweepFile, points: Sequence[Point]) -> None:
     arms = {point.arm: point.config for point in reversed(points)}
     missing = logged_metrics.missing(list(wanted), list(arms.values()))
     known = sorted({name for config in arms.values() for name in logged_metrics.plain(config)})
+    wrong_way = {
+        f"{name}: goal {goal}, but of this metric less is better": _line(sweep, place)
+        for name, goal, place in _goals(sweep)
+        if goal == "maximize" and name.endswith(LOWER)
+    }
+    _refuse(f"{sweep.path}: goals", wrong_way)
     found = {
         f"{name}: a metric that no run logs{suggest(name, known)} ({', '.join(known)})": _line(sweep, wanted[name]) for name in missing
     }
     _refuse(f"{sweep.path}: metrics", found)
+
+
+def _published() -> list[str]:
+    from mlm_lab.report import published
+
+    return list(published.facts()["studies"])
+
+
+def _goals(sweep: SweepFile) -> list[tuple[str, str, str]]:
+    """(metric, goal, where it stands) of whatever has a goal."""
+    tune = sweep.study.tune
+    return [(sweep.metric, sweep.goal, "metric.goal"), *([(tune.metric, tune.goal, "description.tune.goal")] if tune else [])]

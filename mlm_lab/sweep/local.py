@@ -14,6 +14,7 @@ from mlm_lab.errors import Interrupted
 from mlm_lab.sweep import tune
 from mlm_lab.sweep.check import check_inputs, corners
 from mlm_lab.sweep.points import Point
+from mlm_lab.sweep.progress import summary_of
 from mlm_lab.sweep.records import COMMON, TUNED, TUNING, Records, finished_elsewhere
 from mlm_lab.sweep.runner import FAILED, FINISHED, STOPPED, Job, Listed, Runner, Source, is_finished
 from mlm_lab.sweep.search import Search
@@ -127,6 +128,11 @@ def _conclude(source: Source, records: Records) -> int:
     words = [f"{counts[FINISHED]} of {len(source.jobs)} points are finished" + (f" ({before} were before)" if before else "")]
     words += [f"{counts[state]} {state}" for state in (STOPPED, FAILED) if counts[state]]
     console.say("\n" + ", ".join(words))
+    metrics = {id(job): summary_of(job.point.folder).get("metrics", {}) for job in source.jobs if job.state == FINISHED}
+    stuck = [job for job in source.jobs if metrics.get(id(job), {}).get("left_plateau") is False]
+    if stuck:
+        arms = ", ".join(dict.fromkeys(job.point.arm for job in stuck))
+        console.warn(f"{len(stuck)} of them never left the unigram plateau ({arms}): what they measure says little about the recipe")
     if isinstance(source, Search) and (best := source.best()) is not None:
         console.say(f"best: {' '.join(f'{key}={value}' for key, value in best.point.values.items())}")
     for job in source.jobs:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 KINDS = ("accuracy", "macro_f1", "f1", "precision", "recall", "pearson", "spearman")
 """What a task reports that leaves its metrics to the kind of its data."""
 TRAINING = (
+    "positions",
     "supervised_positions",
     "supervision_density",
     "flops_per_token",

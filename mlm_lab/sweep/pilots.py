@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,10 @@ from mlm_lab.sweep.progress import metric_of
 from mlm_lab.sweep.sweep_file import SweepFile
 
 
-def show_power(sweep: SweepFile, points: Sequence[Point], runs: Sequence[Path] | None, difference: float | None) -> None:
-    """The smallest attainable p and the detectable difference; with the folders of a pilot, the seeds for a difference (else the margin).
-
-    Raises:
-        UserError: a pilot's folder holds no finished run with the primary metric.
-    """
+def show_power(sweep: SweepFile, points: Sequence[Point], found: Pilot | None, difference: float | None) -> None:
+    """The smallest attainable p and the detectable difference; with a pilot, the seeds for a difference (else the margin)."""
     arms, seeds = len({point.arm for point in points}), len({point.seed for point in points})
-    metric = sweep.study.primary.metric if sweep.study.primary else sweep.metric
-    found = None if runs is None else read_pilot(sweep, runs, metric)
+    metric = primary_metric(sweep)
     console.say("\nwhat it can show")
     for line in power.attainable(seeds, arms, std=None if found is None else found.std).lines():
         console.say(f"  {line}")
@@ -45,13 +40,18 @@ def _seeds(std: float, difference: float, arms: int) -> str:
         return "more than a million"
 
 
-def read_pilot(sweep: SweepFile, runs: Sequence[Path], metric: str) -> Pilot:
-    """The spread of the metric over finished runs, by arm (the values of the study's factors) and seed.
+def primary_metric(sweep: SweepFile) -> str:
+    return sweep.study.primary.metric if sweep.study.primary else sweep.metric
 
-    runs: run folders, or parents of them.
+
+def read_pilot(sweep: SweepFile, runs: Sequence[Path], planned: Collection[int | None]) -> Pilot:
+    """The spread of the primary metric over finished runs, by arm (the values of the study's factors) and seed.
+
+    runs: run folders, or parents of them. planned: the seeds of the sweep; said where the pilot has some of them.
     Raises:
         UserError: there is no such run; none was repeated.
     """
+    metric = primary_metric(sweep)
     scores: dict[str, dict[int, float]] = {}
     for folder in (inside for given in runs for inside in _run_folders(given)):
         summary = folder.read_summary()
@@ -65,6 +65,11 @@ def read_pilot(sweep: SweepFile, runs: Sequence[Path], metric: str) -> Pilot:
     if found is None:
         seen = "; ".join(f"{arm}: {len(of_arm)}" for arm, of_arm in scores.items())
         raise UserError("--pilot: a spread needs an arm with two seeds", given=f"{given} ({seen})", fix="run a second seed of each arm")
+    if both := sorted({seed for of_arm in scores.values() for seed in of_arm} & set(planned)):
+        console.warn(
+            f"the pilot's seeds {', '.join(map(str, both))} are planned too: what chose a metric, a size or a margin does not test it; "
+            "plan others (seed=10,11,12), and name these in the study's pilot_seeds if the report shows them"
+        )
     return found
 
 

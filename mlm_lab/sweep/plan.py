@@ -10,13 +10,17 @@ Without a token store the shapes are those of a made-up text.
 from __future__ import annotations
 
 import heapq
+import signal
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from mlm_lab import console
+from mlm_lab.errors import Interrupted
 from mlm_lab.run_config import to_dict
 from mlm_lab.sweep import pilots, tune
 from mlm_lab.sweep.gates import show_gate
@@ -60,12 +64,13 @@ def plan(sweep: SweepFile, points: Sequence[Point], jobs: int, pilot_runs: Seque
         UserError: the corpus is not there, a short run failed, a pilot's folder is none.
     """
     console.heading(f"{sweep.name}: {sweep.study.question}" if sweep.study.question else sweep.name)
+    pilot = None if pilot_runs is None else pilots.read_pilot(sweep, pilot_runs, {point.seed for point in points})
     if sweep.is_searched:
         points = [points[0]] * (sweep.run_cap or 1)
     tried = [trial for of_arm in tune.trials(sweep.study.tune, points).values() for trial in of_arm.values()] if sweep.study.tune else []
     costs = predict([*tried, *points, *(points if tried else ())], jobs)  # tuned points cost what the common-rate ones cost
     show_costs(sweep, costs, len(tried), jobs)
-    pilots.show_power(sweep, points, pilot_runs, difference)
+    pilots.show_power(sweep, points, pilot, difference)
     if not sweep.is_searched:
         show_gate(sweep, points)
 
@@ -76,7 +81,7 @@ def predict(points: Sequence[Point], jobs: int) -> list[Cost]:
     Raises:
         UserError: the corpus is not there, a short run failed.
     """
-    with tempfile.TemporaryDirectory(prefix="mlm_lab-plan-") as place:
+    with _sigterm_raises(), tempfile.TemporaryDirectory(prefix="mlm_lab-plan-") as place:
         shapes = _shapes(points, Path(place))
         distinct = {shape.key: shape for shape in shapes}
         first = {shape.encoder: shape.key for shape in reversed(distinct.values())}
@@ -89,6 +94,20 @@ def predict(points: Sequence[Point], jobs: int) -> list[Cost]:
         floors.add(shape.encoder)
         costs.append(_cost(point, measured[shape.key], measured[first[shape.encoder]], with_floor))
     return costs
+
+
+@contextmanager
+def _sigterm_raises() -> Iterator[None]:
+    """So that the short runs are ended and their folder is removed."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise Interrupted(128 + number)
+
+    previous = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 @dataclass(frozen=True)
@@ -208,18 +227,24 @@ def _more(config: RunConfig, name: str) -> float:
 
 def show_costs(sweep: SweepFile, costs: Sequence[Cost], trials: int, jobs: int) -> None:
     """The table, and what is left to run of it."""
+    tuned_from = trials + (len(costs) - trials) // 2 if trials else len(costs)
     arms: dict[str, list[Cost]] = {}
     for number, cost in enumerate(costs):
-        arms.setdefault(f"{cost.point.arm}, tuning" if number < trials else cost.point.arm, []).append(cost)
+        kind = ", tuning" if number < trials else ", tuned" if number >= tuned_from else ""
+        arms.setdefault(f"{cost.point.arm}{kind}", []).append(cost)
     rows = [_row(arm, of_arm) for arm, of_arm in arms.items()]
-    console.table(f"Plan: {len(costs)} runs" + (" at most" if sweep.is_searched else ""), COLUMNS, rows, NOTE)
-    missing = [cost for cost in costs if sweep.is_searched or not is_finished(cost.point)]
-    done = len(costs) - len(missing)
-    total = sum(cost.flops for cost in missing)
+    at_most = " at most" if sweep.is_searched or trials else ""
+    note = f"{NOTE}\ntuned: at each arm's own value, which is not known yet; where it is the common one its runs are the common ones"
+    console.table(f"Plan: {len(costs)} runs{at_most}", COLUMNS, rows, note if trials else NOTE)
+    own = [cost for cost in costs[:tuned_from] if sweep.is_searched or not is_finished(cost.point)]
+    missing, done = [*own, *costs[tuned_from:]], tuned_from - len(own)
+    flops, tokens = (sum(getattr(cost, name) for cost in missing) for name in ("flops", "tokens"))
+    least = makespan([cost.seconds for cost in own], jobs)
     console.say(
-        f"predicted time with --jobs {jobs}: {console.duration(makespan([cost.seconds for cost in missing], jobs))}"
-        f" for {len(missing)} runs ({total:.2g} FLOPs, {sum(cost.tokens for cost in missing):,.0f} corpus tokens)"
-        + (f"; {done} are finished" if done else "")
+        f"predicted time with --jobs {jobs}: "
+        + (f"{console.duration(least)} to " if trials else "")
+        + f"{console.duration(makespan([cost.seconds for cost in missing], jobs))}"
+        f" for {len(missing)} runs{at_most} ({flops:.2g} FLOPs, {tokens:,.0f} corpus tokens)" + (f"; {done} are finished" if done else "")
     )
 
 

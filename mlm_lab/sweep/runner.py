@@ -24,7 +24,6 @@ from types import FrameType
 from typing import Any, Protocol
 
 from mlm_lab import runner as run_door
-from mlm_lab.console import warn
 from mlm_lab.errors import Claimed, Interrupted, UserError
 from mlm_lab.sweep.points import Point
 from mlm_lab.sweep.records import Records, last_lines
@@ -278,8 +277,7 @@ def is_finished(point: Point) -> bool:
     """Whether its run folder holds all that it asks for. A damaged one does not: its own process will say what is wrong."""
     try:
         return run_door.is_finished(point.folder.read_summary(), point.config_hash, point.config)
-    except UserError as error:
-        warn(str(error))
+    except UserError:
         return False
 
 

@@ -12,9 +12,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import random
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from mlm_lab.errors import UserError
 from mlm_lab.sweep.points import Point, make_point, spell
@@ -45,9 +48,6 @@ class Search:
         self._sweep, self._records, self._loaded = sweep, records, {}
         self._distributions = {key: self._distribution(values) for key, values in sweep.parameters.items()}
         self.cap = len(points) if not sweep.is_searched else min(sweep.run_cap or math.inf, _combinations(sweep))
-        if self.cap == math.inf:
-            fix = "run_cap: 20 in the file: how many points are tried"
-            raise UserError(f"a {sweep.method} search has no end of its own", where=sweep.where("method"), fix=fix)
         self._study = self._open(points)
         self.jobs = [self._job(trial) for trial in self._study.get_trials() if trial.state.name != "WAITING"]
 
@@ -96,9 +96,19 @@ class Search:
             pruner=self._pruner(points),
             load_if_exists=True,
         )
-        for point in points if not self._sweep.is_searched else ():
-            study.enqueue_trial({key: spell(value) for key, value in point.values.items()}, skip_if_exists=True)
+        drawn = [point.values for point in points] if not self._sweep.is_searched else self._drawn()
+        for values in drawn:
+            study.enqueue_trial({key: spell(value) for key, value in values.items()}, skip_if_exists=True)
         return study
+
+    def _drawn(self) -> list[dict[str, Any]]:
+        """Of a random search of listed values: the points in an order drawn at random, each once."""
+        if self._sweep.method != "random" or _combinations(self._sweep) == math.inf:
+            return []
+        lists = self._sweep.parameters
+        numbers = random.Random(0).sample(range(math.prod(map(len, lists.values()))), self.cap)
+        places = [np.unravel_index(number, [len(values) for values in lists.values()]) for number in numbers]
+        return [{key: values[i] for (key, values), i in zip(lists.items(), place, strict=True)} for place in places]
 
     def _name(self) -> str:
         """Another budget, another range: another search, which starts from nothing."""

@@ -19,6 +19,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from statistics import fmean
 
+from mlm_lab import console
 from mlm_lab.errors import UserError
 from mlm_lab.sweep.records import last_lines
 from mlm_lab.sweep.runner import bound_to
@@ -68,14 +69,16 @@ def measure(words: Sequence[Sequence[str]], evaluated: Sequence[bool], jobs: int
     waiting = [_Process(*kinds[number % len(kinds)], folder / f"short-{number}") for number in range(-(-jobs // len(kinds)) * len(kinds))]
     started, running, free = list(waiting), [], share_out(jobs)
     try:
-        while waiting or running:
-            while waiting and free:
-                waiting[0].start(free.pop())
-                running.append(waiting.pop(0))
-            time.sleep(POLL_SECONDS)
-            for process in [process for process in running if process.is_over()]:
-                running.remove(process)
-                free.append(process.slot)
+        with console.progress("short runs", len(started), "runs") as progress:
+            while waiting or running:
+                while waiting and free:
+                    waiting[0].start(free.pop())
+                    running.append(waiting.pop(0))
+                time.sleep(POLL_SECONDS)
+                for process in [process for process in running if process.is_over()]:
+                    running.remove(process)
+                    free.append(process.slot)
+                    progress.update(len(started) - len(waiting) - len(running))
     finally:
         for process in running:
             process.popen.terminate()

@@ -102,6 +102,8 @@ class Study:
     tune: Tune | None
     published: tuple[str, ...]
     """Ids of published tables that stand beside the report's."""
+    pilot_seeds: tuple[int, ...]
+    """Seeds of runs that chose the metric, the size or the margin: in tables and figures, in no test."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,6 +172,10 @@ class SweepFile:
             key, values = each_value(word)
             if key in parameters:
                 parameters[key] = tuple(value if value == "null" else yaml.safe_load(value) for value in values)
+                if len({_word(value) for value in parameters[key]}) < len(values):
+                    raise UserError("a value is given twice", given=word, fix="each once")
+                if None in parameters[key]:
+                    raise UserError("a parameter without a value", given=word, fix=f"{key}=VALUE, or several with commas between")
             elif len(values) == 1:
                 others.append(word)
             else:
@@ -214,6 +220,8 @@ def read(path: Path | str) -> SweepFile:
         early = mistakes.mapping("early_terminate", early, EARLY_KEYS, needed=("type",))
         mistakes.expect("early_terminate.type", early.get("type") == "hyperband", "early_terminate.type: must be hyperband")
     cap = values.get("run_cap")
+    has_end = cap is not None or not any(isinstance(given, Distribution) for given in parameters.values())
+    mistakes.expect("method", has_end, f"a {values.get('method')} search has no end of its own: run_cap: 20, how many points are tried")
     mistakes.expect("run_cap", cap is None or (_is_whole(cap) and cap >= 1), "run_cap: must be a whole number of at least 1")
     study = _study(values.get("description"), parameters, mistakes)
     is_plain_grid = values.get("method") == "grid" and early is None
@@ -275,8 +283,10 @@ class _Source:
         try:
             text = path.read_text(encoding="utf-8")
         except OSError as error:
+            there = sorted(str(file) for folder in {path.parent, Path("sweeps")} for file in folder.glob("*.yaml"))
+            near = suggest(str(path), there) or suggest(f"sweeps/{path.stem}.yaml", there)
             raise UserError(
-                f"the sweep file cannot be read: {error.strerror}", where=str(path), fix="sweeps/ holds those there are"
+                f"the sweep file cannot be read: {error.strerror}{near}", where=str(path), fix="sweeps/ holds those there are"
             ) from None
         except UnicodeDecodeError as error:
             raise UserError("the sweep file is not UTF-8", where=str(path), given=str(error)) from None
@@ -399,7 +409,15 @@ def _study(given: Any, parameters: Mapping[str, Any], mistakes: _Mistakes) -> St
         primary = mistakes.mapping("description.primary", primary, names, needed=names)
     if tune is not None:
         tune = _tune(tune, parameters, mistakes)
-    mistakes.expect("description.margin", margin is None or (_is_number(margin) and margin > 0), "margin: must be a number above 0")
+    is_margin = margin is None or (_is_number(margin) and margin > 0)
+    mistakes.expect("description.margin", is_margin, f"margin: must be a number above 0, not {margin!r}")
+    pilot_seeds = values.get("pilot_seeds") or []
+    are_seeds = isinstance(pilot_seeds, list) and all(map(_is_whole, pilot_seeds))
+    mistakes.expect("description.pilot_seeds", are_seeds, "pilot_seeds: must be a list of whole numbers")
+    own = [seed for seed in parameters.get(SEED) or () if are_seeds and seed in pilot_seeds]
+    mistakes.expect(
+        "description.pilot_seeds", not own, f"pilot_seeds: {own} are seeds of the sweep: what chose a metric is not used to test it"
+    )
     mistakes.expect("description.ordered", isinstance(values.get("ordered", False), bool), "ordered: must be true or false")
     return Study(
         question=str(values.get("question") or ""),
@@ -410,6 +428,7 @@ def _study(given: Any, parameters: Mapping[str, Any], mistakes: _Mistakes) -> St
         ordered=bool(values.get("ordered", False)),
         tune=tune,
         published=_words(values.get("published") or []),
+        pilot_seeds=tuple(pilot_seeds) if are_seeds else (),
     )
 
 

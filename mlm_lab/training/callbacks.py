@@ -136,6 +136,7 @@ class Recorder(lightning.Callback):
         flops_per_second = flops * rate / max(counts["positions"], 1)
         ceiling = matmul_flops_per_second(trainer.strategy.root_device, trainer.precision) * trainer.world_size
         return row | {
+            "train/positions": counts["positions"] / steps,
             "train/supervised_positions": counts["supervised_positions"] / steps,
             "train/supervision_density": counts["supervised_positions"] / max(counts["positions"], 1),
             "train/flops_per_token": flops / max(counts["corpus_tokens"], 1),

@@ -64,6 +64,10 @@ def _exact(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
 
 
+LARGEST_EXPONENT = 700.0
+"""What a float's exponential can still be written for."""
+
+
 def averages(fetched: Mapping[str, tuple[float, float]], weights: Mapping[str, float], token_loss: str | None = None) -> dict[str, float]:
     """Means of what a meter fetched: `loss` (weighted, each loss over its own targets), each loss where there are several, the metrics,
     and `<token loss>_perplexity`: the exponential of that loss's sum over its count, once, never a mean of perplexities. It has the loss's
@@ -81,8 +85,13 @@ def averages(fetched: Mapping[str, tuple[float, float]], weights: Mapping[str, f
         fetched = {name: pair for name, pair in fetched.items() if name not in {f"{loss}_loss" for loss in losses}}
     values |= {name: total / count for name, (total, count) in fetched.items() if count and not name.startswith(LOSS_PREFIX)}
     if token_loss in losses and fetched[f"{LOSS_PREFIX}{token_loss}"][1]:
-        values[f"{token_loss}_perplexity"] = math.exp(losses[token_loss]) if losses[token_loss] < 700 else math.inf
+        values[f"{token_loss}_perplexity"] = perplexity(losses[token_loss])
     return values
+
+
+def perplexity(loss: float) -> float:
+    """Of a mean loss in nats a token."""
+    return math.exp(loss) if loss < LARGEST_EXPONENT else math.inf
 
 
 def _mean(total: float, count: float) -> float:

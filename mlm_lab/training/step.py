@@ -15,8 +15,6 @@ import torch
 from mlm_lab.types import ObjectiveModule, Output
 
 TensorBatch = Mapping[str, torch.Tensor]
-NORM_EPS = 1e-6
-"""What torch adds to the norm that it divides by."""
 
 
 def micro_batches(batch: TensorBatch, size: int | None) -> Iterator[dict[str, torch.Tensor]]:
@@ -63,7 +61,6 @@ def clip_gradient(module: torch.nn.Module, limit: float | None) -> torch.Tensor:
     """Norm of the whole gradient, of all ranks' parts; the gradient is scaled down to `limit` where it is longer (None: left alone)."""
     gradients = [p for p in module.parameters() if p.grad is not None]
     norm = torch.nn.utils.get_total_norm([p.grad for p in gradients])
-    # On the CPU nothing has to be waited for to see that there is nothing to do; what would be multiplied by is 1.
-    if limit is not None and not (type(norm) is torch.Tensor and norm.device.type == "cpu" and norm + NORM_EPS <= limit):
+    if limit is not None:
         torch.nn.utils.clip_grads_with_norm_(gradients, limit, norm)
     return norm.full_tensor() if hasattr(norm, "full_tensor") else norm

@@ -75,12 +75,21 @@ class HeldOut:
             self.batches[name] = [
                 recipe.make_batch(store, plan, ExampleKeys(position=part, epoch=np.zeros_like(part), index=part)) for part in parts
             ]
+        if self.probe is not None and _alike(self.batches[""], self.batches[self.probe]):
+            self.batches[self.probe] = self.batches[""]  # the run's own recipe is the probe's: measured once
         self.trains_masks = any((batch["label_kinds"] == MASKED).any() for batch in self.batches[""] if "label_kinds" in batch)
 
     def labels(self, name: str) -> np.ndarray:
         """(N,) int64: all targets of a recipe."""
         labels = np.concatenate([batch["labels"].ravel() for batch in self.batches[name]])
         return labels[labels != IGNORE_INDEX]
+
+
+def _alike(some: list[Batch], others: list[Batch]) -> bool:
+    return all(
+        one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+        for one, other in zip(some, others, strict=True)
+    )
 
 
 def evaluate(
@@ -101,8 +110,11 @@ def evaluate(
     from mlm_lab.training.metrics import averages
 
     values: dict[str, float] = {}
+    measured: dict[int, dict[str, tuple[float, float]]] = {}
     for name, batches in held_out.batches.items():
-        fetched = measure(module, batches, device, rank=rank, world_size=world_size, reduce=reduce, context=context)
+        if id(batches) not in measured:
+            measured[id(batches)] = measure(module, batches, device, rank=rank, world_size=world_size, reduce=reduce, context=context)
+        fetched = measured[id(batches)]
         weights = dict.fromkeys(module.loss_weights, 1.0) if name else module.loss_weights  # an arm's weights are not its probes'
         values |= _named(name, averages(fetched, weights, module.token_loss), held_out.trains_masks)
     return values
@@ -152,14 +164,18 @@ def fill_up(batch: Batch, rows: int) -> Batch:
 
 
 def _named(probe: str, values: Mapping[str, float], trains_masks: bool) -> dict[str, float]:
-    """val/loss, val/mlm_accuracy, ...; of a probe, whose name begins with what it measures, its own loss and accuracy and not those of
-    other losses: probe/mlm_15_loss, probe/mlm_15_accuracy, and those of its masked, random and kept targets: probe/mlm_15_masked_loss."""
+    """val/loss, val/mlm_accuracy, ...; of a probe, whose name begins with what it measures, its own loss, perplexity and accuracy and not
+    those of other losses: probe/mlm_15_loss, probe/mlm_15_perplexity, probe/mlm_15_accuracy, and those of its masked, random and kept
+    targets: probe/mlm_15_masked_loss."""
     if not probe:
         return {f"val/{name}": value for name, value in values.items()}
+    from mlm_lab.training.metrics import perplexity
+
     family = probe.split("_")[0]
     own = {"loss": values.get(f"{family}_loss", values["loss"]), "accuracy": values[f"{family}_accuracy"]}
     for word in KIND_NAMES.values():
         parts = (f"{word}_loss", f"{word}_accuracy")
         own |= {part: values[f"{family}_{part}"] for part in parts if f"{family}_{part}" in values}
-    unasked = set() if trains_masks else {"loss", "accuracy", f"{KIND_NAMES[MASKED]}_loss", f"{KIND_NAMES[MASKED]}_accuracy"}
+    own["perplexity"] = perplexity(own["loss"])
+    unasked = set() if trains_masks else {"loss", "accuracy", "perplexity", f"{KIND_NAMES[MASKED]}_loss", f"{KIND_NAMES[MASKED]}_accuracy"}
     return {f"probe/{probe}_{name}": value for name, value in own.items() if name not in unasked}

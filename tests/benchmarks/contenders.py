@@ -20,6 +20,7 @@ tiny and mini have a relative-position bias that BERT has not, so ours computes 
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import logging
 import os
@@ -65,26 +66,27 @@ class Gate:
         self._speak, self._facts = speak, facts
         self._steps, self._tokens, self._warm, self._start, self._enough = 0, 0, False, mark(), 0.0
 
-    def count(self, attention_mask: torch.Tensor) -> None:
-        """What a forward reads: padding does not count."""
-        self._tokens = self._tokens + (attention_mask != 0).sum()  # on its device: no step waits for it
+    def count(self, tokens: int | torch.Tensor) -> None:
+        """What a step reads, padding left out."""
+        self._tokens = self._tokens + tokens  # on its device: no step waits for it
 
     def __call__(self) -> None:
-        if torch.cuda.is_initialized():
-            torch.cuda.synchronize()
-        now = mark()
         if not self._warm:
             if self._steps == WARM_UP_STEPS:
                 self._warm = True
                 self._speak({"ready": True})
                 self._wait()
-        elif self._steps >= SHORTEST_LAP and now.wall - self._start.wall >= self._enough:
-            spent = Mark(*(after - before for after, before in zip(now, self._start, strict=True)))
+        elif self._steps >= SHORTEST_LAP and time.perf_counter() - self._start.wall >= self._enough:
+            if torch.cuda.is_initialized():
+                torch.cuda.synchronize()
+            spent = Mark(*(after - before for after, before in zip(mark(), self._start, strict=True)))
             self._speak({"tokens": int(self._tokens), "steps": self._steps, **spent._asdict()})
             self._wait()
         self._steps += 1
 
     def _wait(self) -> None:
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
         command, _, seconds = sys.stdin.readline().strip().partition(" ")
         if command != "lap":
             self._end()
@@ -108,7 +110,20 @@ def open_stores(config: RunConfig) -> tuple[TokenStore, TokenStore, Path]:
     return train, validation, prepared.tokenizer_file
 
 
+def hide_transformers() -> None:
+    """As `pip install mlm_lab` has it: where it is installed, Lightning's torchmetrics would import it, for 100 MB and 2 seconds."""
+    known = importlib.metadata.version
+
+    def version(name: str) -> str:
+        if name == "transformers":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return known(name)
+
+    importlib.metadata.version = version
+
+
 def run_ours(shape: Shape, cache_dir: Path, speak: Callable[[dict], None]) -> None:
+    hide_transformers()
     import lightning
 
     from mlm_lab.run_folder import RunFolder
@@ -123,10 +138,10 @@ def run_ours(shape: Shape, cache_dir: Path, speak: Callable[[dict], None]) -> No
     gate = Gate(speak, facts_of(course))
 
     class Watch(lightning.Callback):
-        def on_train_batch_start(self, *_: Any) -> None:
+        def on_train_batch_start(self, trainer: Any, module: Any, batch: tuple[dict[str, torch.Tensor], Any], number: int) -> None:
             gate()
+            gate.count((batch[0]["attention_mask"] != 0).sum())
 
-    course.module.register_forward_pre_hook(lambda module, inputs: gate.count(inputs[0]["attention_mask"]) if module.training else None)
     held_out = HeldOut(config.objective, course.validation, config.max_length, config.validation.sequences, config.batch_size)
     with tempfile.TemporaryDirectory() as name:
         folder = RunFolder(Path(name))
@@ -145,7 +160,7 @@ def run_bare(shape: Shape, cache_dir: Path, speak: Callable[[dict], None]) -> No
     for step in range(FOREVER):
         gate()
         batch = {name: torch.from_numpy(array) for name, array in data[step][0].items()}
-        gate.count(batch["attention_mask"])
+        gate.count((batch["attention_mask"] != 0).sum())
         with torch.autocast("cpu", dtype=torch.bfloat16):
             loss = module(batch).losses["mlm"] / module.target_counts(batch)["mlm"]
         loss.backward()
@@ -189,11 +204,13 @@ def run_trainer(shape: Shape, cache_dir: Path, speak: Callable[[dict], None], *,
     )
     module = transformers.BertForMaskedLM(bert)
     gate = Gate(speak, {"parameters": module.num_parameters()})
-    module.register_forward_pre_hook(lambda _, args, named: gate.count(named["attention_mask"]), with_kwargs=True)
+    if shape.documents:
+        module.register_forward_pre_hook(lambda _, args, named: gate.count(named["attention_mask"].sum()), with_kwargs=True)
 
     class Watch(transformers.TrainerCallback):
         def on_step_begin(self, *_: Any, **__: Any) -> None:
             gate()
+            gate.count(0 if shape.documents else shape.tokens)  # full rows
 
     with tempfile.TemporaryDirectory() as folder:
         arguments = transformers.TrainingArguments(

@@ -9,6 +9,7 @@ from lightning.fabric import Fabric
 from mlm_lab.evaluation.finetune import pool
 from mlm_lab.evaluation.settings import POOLINGS
 from mlm_lab.evaluation.task import TaskData
+from mlm_lab.models.transformer import TransformerEncoder
 from mlm_lab.types import Vocabulary
 from tests.evaluation.test_finetune import run, sentiment
 from tests.training.test_costs import OBJECTIVES
@@ -31,10 +32,15 @@ def test_padding_changes_nothing(pooling):
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_the_encoder_of_each_objective_is_fine_tuned(objective: str, tokenizer, vocabulary: Vocabulary):
-    """A few steps change all that a sequence passes through: rtd's discriminator, T5's encoder, the causal encoder by its last token."""
+    """Every batch passes through it: rtd's discriminator and not its generator, T5's encoder and not its decoder, the causal encoder, which
+    is read at its last token."""
     config = make_config(f"objective={objective}")
     encoder = config.objective.build(config.model, vocabulary).encoder
+    assert encoder.config.hidden_size == config.model.hidden_size and type(encoder) is TransformerEncoder
+    shapes = []
+    encoder.register_forward_hook(lambda module, given, output: shapes.append((len(output), module.training)))  # a copy has it too
     data = TaskData("classification", ("bad", "good"), sentiment(32, 0), sentiment(8, 1))
     fabric = Fabric(accelerator="cpu", devices=1, precision="32-true")
     pooling = "last" if encoder.causal else "mean"
     assert len(run(encoder, data, tokenizer, vocabulary, fabric, pooling=pooling, steps=3)) == 8
+    assert sum(rows for rows, training in shapes if training) == 3 * 16 and sum(rows for rows, training in shapes if not training) == 8

@@ -24,11 +24,11 @@ SMALL = ["model.hidden_size=32", "model.num_layers=2", "model.num_heads=4", "mod
 VOCABULARY = ["tokenizer.vocab_size=400"]
 
 
-def make_run(folder: Path, *overrides: str, weights_std: float = 0.2) -> tuple[RunConfig, Path]:
+def make_run(folder: Path, *overrides: str, weights_std: float = 0.2, sizes: bool = True) -> tuple[RunConfig, Path]:
     """A finished run with random weights, large enough that a wrong one shows."""
     import yaml
 
-    config = compose([*overrides, *SMALL, *VOCABULARY, f"output_dir={folder}"])
+    config = compose([*overrides, *(SMALL if sizes else []), *VOCABULARY, f"output_dir={folder}"])
     tokenizer = LoadedTokenizer(config.tokenizer.train(iter(TEXTS)))
     run = RunFolder.of(folder, "f" * 64)
     run.record_start(yaml.safe_dump(to_dict(config)), overrides)
@@ -90,6 +90,24 @@ def test_a_preset_answers_the_same_in_transformers(preset: str, tmp_path: Path):
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == [], "nothing unfinished is left"
 
 
+@pytest.mark.parametrize(
+    ("kind", "architecture"), [("deberta-v2", "DebertaV2ForMaskedLM"), ("distilbert", "DistilBertForMaskedLM"), ("modernbert", None)]
+)
+def test_an_encoder_of_transformers_goes_back_as_what_it_is(kind: str, architecture: str | None, tmp_path: Path):
+    """The vocabulary's padding gone, its masked-token head beside it."""
+    sizes = "hidden_size: 32, num_hidden_layers: 2, num_attention_heads: 4, intermediate_size: 64, max_position_embeddings: 64"
+    sizes = sizes if kind != "distilbert" else "dim: 32, n_layers: 2, n_heads: 4, hidden_dim: 64, max_position_embeddings: 64"
+    describe = f"model.config={{model_type: {kind}, {sizes}, position_buckets: 8, relative_attention: true}}"
+    _, run = make_run(tmp_path / "runs", "model=transformers", describe, "max_length=48", sizes=False)
+    if architecture is None:  # its head is another function
+        with pytest.raises(UserError, match="the objective's head"):
+            export(run, tmp_path / "out")
+        return
+    assert export(run, tmp_path / "out").architectures == {".": architecture}
+    assert json.loads((tmp_path / "out/config.json").read_text())["vocab_size"] % 64 != 0
+    assert export(run, tmp_path / "alone", encoder_only=True).architectures["."].endswith("Model")
+
+
 def test_fill_mask_pipeline(tmp_path: Path):
     _, run = make_run(tmp_path / "runs", "model=tiny")
     export(run, tmp_path / "out")
@@ -100,6 +118,19 @@ def test_fill_mask_pipeline(tmp_path: Path):
     ours = LoadedTokenizer(tokenizer.backend_tokenizer).vocabulary
     ids = tokenizer("The cat [MASK] on the mat.")["input_ids"]
     assert (ids[0], ids[-1], ids.count(ours.mask_id)) == (ours.cls_id, ours.sep_id, 1)
+
+
+@pytest.mark.parametrize("model", ["tiny", "modern_tiny", "base"])
+def test_sentence_transformers_takes_it_as_a_word_embedding_model(model: str, tmp_path: Path):
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    _, run = make_run(tmp_path / "runs", f"model={model}")
+    export(run, tmp_path / "out")
+    vectors = sentence_transformers.SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(TEXTS[:2])  # with mean pooling
+    theirs, tokenizer = (getattr(transformers, name).from_pretrained(tmp_path / "out") for name in ("AutoModel", "AutoTokenizer"))
+    batch = tokenizer(TEXTS[:2], padding=True, return_tensors="pt")
+    with torch.no_grad():
+        hidden, mask = theirs.eval()(**batch).last_hidden_state, batch["attention_mask"][..., None]
+    torch.testing.assert_close(torch.from_numpy(vectors), (hidden * mask).sum(1) / mask.sum(1), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])

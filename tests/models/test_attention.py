@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mlm_lab.models import attention
+from mlm_lab.models import attention, chunked_attention
 from mlm_lab.models.attention import AttentionContext, attend, block_mask
 from mlm_lab.models.transformer import TransformerEncoder
 from tests.models.conftest import encoder_config, make_vocabulary
@@ -192,3 +192,38 @@ def test_matching_heads_are_made_without_memory_too():
     """As for the plan, which makes no weight."""
     with torch.device("meta"):
         assert encoder_config("relative", relative_bias="matches").build(make_vocabulary()).embedding_weight.is_meta
+
+
+@pytest.mark.parametrize("own_rows", [False, True])
+@pytest.mark.parametrize("piece", [1, 2, 4, 8])
+def test_attention_in_pieces_equals_attention_at_once(piece: int, own_rows: bool, monkeypatch: pytest.MonkeyPatch):
+    """The same bits forward, whatever the pieces: heads of a row, a row, two rows; a bias for all rows or for each."""
+    monkeypatch.setattr(chunked_attention, "PIECE", piece * 20 * 20 * 4)
+    qkv, bias, allowed = scores_and_mask()
+    bias = bias.expand(2, 4, 20, 20) * torch.tensor([1.0, 0.5])[:, None, None, None] if own_rows else bias
+    blocks, weight = attention.blocked(allowed, torch.float32), torch.randn(2, 4, 20, 8, generator=torch.Generator().manual_seed(1))
+    results = []
+    for context in (
+        AttentionContext(allowed, bias + blocks, None),
+        AttentionContext(allowed, None, None, parts=(bias, blocks)),
+    ):
+        out = attend(*qkv, context, 0.0)
+        results.append([out, *torch.autograd.grad((out * weight).sum(), [*qkv, bias], retain_graph=True)])
+    assert torch.equal(results[0][0], results[1][0])
+    for ours, reference in zip(*results, strict=True):
+        torch.testing.assert_close(ours, reference, rtol=1e-5, atol=1e-6)
+
+
+def test_scores_are_computed_in_pieces_where_they_would_be_a_large_block(recipe: str, monkeypatch: pytest.MonkeyPatch):
+    """And the encoder is the same; with dropout in training they are computed at once."""
+    called, inner = [], attention.attend_in_chunks
+    monkeypatch.setattr(attention, "attend_in_chunks", lambda *given: called.append(1) or inner(*given))
+    monkeypatch.setattr("mlm_lab.models.transformer.writes_scores", lambda device, dtype: True)
+    encoder, row = build(recipe, attention_dropout=0.1), packed_row()
+    expected = encoder(**row)
+    assert not called
+    monkeypatch.setattr(attention, "LARGEST_BLOCK", 100)
+    torch.testing.assert_close(encoder(**row), expected, rtol=1e-5, atol=1e-5)
+    assert len(called) == encoder.num_layers
+    encoder.train()(**row)
+    assert len(called) == encoder.num_layers

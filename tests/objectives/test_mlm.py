@@ -311,6 +311,13 @@ def test_stores_and_lengths_without_rows(documents: list, length: int, says: str
         mlm().plan(make_store(documents), length, DRAWS)
 
 
+def test_a_span_longer_than_the_text_of_a_row_is_refused() -> None:
+    with pytest.raises(UserError, match=r"max_span_length=10, max_length=11\n.*at most 9"):
+        mlm(unit="span", max_span_length=10).plan(make_store([[40, 40]]), 11, DRAWS)
+    mlm(unit="span", max_span_length=10).plan(make_store([[40, 40]]), 12, DRAWS)
+    mlm(unit="word", max_span_length=10).plan(make_store([[40, 40]]), 11, DRAWS)
+
+
 def test_masks_have_the_statistics_of_the_collator_of_transformers() -> None:
     """Same shares selected and replaced as DataCollatorForLanguageModeling, on the same rows."""
     transformers = pytest.importorskip("transformers")

@@ -10,6 +10,7 @@ import pytest
 from mlm_lab.report import html, latex, markdown, pairs, run_tables, tables
 from mlm_lab.report.document import Bullets, Document, Heading, Paragraph, Table
 from mlm_lab.report.gather import gather
+from mlm_lab.report.methods import methods
 from mlm_lab.report.study import Study, gather_known, read_study
 from mlm_lab.report.units import interval, p_value, scale_of, score, unit_of
 from tests.report import synthetic
@@ -62,6 +63,15 @@ def test_what_nobody_named_is_not_tested(tmp_path: Path) -> None:
     results = {result.column.metric: result for result in read(tmp_path).common.metrics}
     assert results["probe/mlm_15_accuracy"].comparison is None and not results["probe/mlm_15_accuracy"].named
     assert results["pydocs_entities/f1"].comparison is not None
+
+
+def test_seeds_of_a_pilot_are_shown_and_test_nothing(tmp_path: Path) -> None:
+    synthetic.write_study(tmp_path, seeds=(9, 10, 11, 12))
+    synthetic.write_sweep(tmp_path, synthetic.SWEEP.replace("  ordered: true\n", "  ordered: true\n  pilot_seeds: [9]\n"))
+    study = read(tmp_path)
+    primary = study.common.primary
+    assert primary.cells["mask_ratio=0.4"].n == 4 and {contrast.n for contrast in primary.comparison.contrasts} == {3}
+    assert "with the seeds 9 chose what is tested" in str(methods(study))
 
 
 def test_a_budget_has_the_heads_share(tmp_path: Path) -> None:
@@ -122,8 +132,20 @@ def test_a_document_in_html() -> None:
 
 def test_a_document_in_latex() -> None:
     text = latex.render(DOCUMENT, "a_b")
-    assert r"\begin{tabular}{lrr}" in text and r"x|y\_z & 1.5 to 2 & $<$ 0.001 \\" in text
+    assert r"\begin{tabular}{lrr}" in text and r"x\textbar{}y\_z & 1.5 to 2 & $<$ 0.001 \\" in text
     assert r"\caption{A $<$table$>$. A note: 5 \% \& more.}" in text and r"\label{tab:a_b-t}" in text
+
+
+def test_a_row_of_latex_may_begin_with_a_bracket() -> None:
+    """After the end of a row a bracket or a star would be read as its option, and the table would not compile."""
+    table = Table("t", "T", ["mix", "n"], [["a|b", "1"], ["[0.8, 0.1, 0.1]", "2"], ["*", "3"]])
+    text = latex.render(Document("T", [table]), "t")
+    assert "\n{}[0.8, 0.1, 0.1] & 2" in text and "\n{}* & 3" in text and r"a\textbar{}b & 1" in text
+
+
+def test_a_column_of_dashes_stands_where_its_numbers_would() -> None:
+    table = Table("t", "T", ["arm", "p", "verdict", "error"], [["a", "-", "baseline", ""], ["b", "-", "-", ""]])
+    assert [table.at_right(column) for column in range(4)] == [False, True, False, False]
 
 
 def test_how_numbers_are_written() -> None:

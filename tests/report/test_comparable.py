@@ -120,3 +120,13 @@ def test_what_is_ranked_within_an_objective_alone_is_split_by_it(tmp_path: Path)
     tasks = {"blimp": {"accuracy": synthetic.entry([0.6], within="objective")}}
     rows = by_arm(rows_of(tmp_path, {}, {"objective._target_": "mlm_lab.objectives.rtd.RTD"}, evaluation=tasks))
     assert [column.label for column in columns_of("blimp/accuracy", rows)] == ["blimp/accuracy (MLM)", "blimp/accuracy (RTD)"]
+
+
+def test_a_published_model_brings_its_architecture_and_its_tokenizer() -> None:
+    """With `pretrained` declared, what it chooses is declared too; anything else is not."""
+    ours = {"config/pretrained": "null", "config/model.hidden_size": "128", "config/max_length": "128", "fingerprints/tokenizer": "a"}
+    theirs = {"config/pretrained": "FOLDER", "config/model.config.model_type": "deberta-v2", "config/max_length": "128"}
+    assert undeclared_differences([ours, theirs], ["pretrained"]) == []
+    columns = [found.column for found in undeclared_differences([ours, theirs | {"config/max_length": "64"}], ["pretrained"])]
+    assert columns == ["config/max_length"]
+    assert undeclared_differences([ours, theirs], ["seed"])

@@ -51,13 +51,13 @@ def test_what_cannot_be_summed(tmp_path: Path) -> None:
     assert example_sums(tmp_path, "t/accuracy", 2) is None  # a cell is missing, or there is one too many
 
 
-def write_ten_seeds(root: Path, recorded: float = 0.0) -> None:
+def write_ten_seeds(root: Path, recorded: float = 0.0, seeds: int = 10, sweep: str = SWEEP) -> None:
     """Ten seeds of two ratios, with the predictions on 200 examples. recorded: how far the recorded score is from theirs."""
-    synthetic.write_sweep(root, SWEEP)
+    synthetic.write_sweep(root, sweep)
     rng = np.random.default_rng(5)
     gold = rng.integers(0, 2, 200)
     for ratio, share in ((0.15, 0.70), (0.4, 0.78)):
-        for seed in range(10):
+        for seed in range(seeds):
             right = rng.random(200) < share + 0.01 * rng.normal()
             accuracy = float(right.mean()) + recorded
             tasks = {"odd": {"accuracy": synthetic.entry([accuracy])}}
@@ -93,3 +93,11 @@ def test_predictions_that_do_not_give_the_recorded_score_are_not_used(tmp_path: 
     monkeypatch.chdir(tmp_path)
     assert main(["ratios"]) == 0
     assert not (tmp_path / "experiments" / "ratios" / "examples.csv").exists()
+
+
+def test_seeds_that_chose_the_metric_are_not_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_ten_seeds(tmp_path, seeds=12, sweep=SWEEP.replace("  margin:", "  pilot_seeds: [10, 11]\n  margin:"))
+    monkeypatch.chdir(tmp_path)
+    assert main(["ratios"]) == 0
+    (row,) = results.read(tmp_path / "experiments" / "ratios" / "examples.csv", key="weights")
+    assert row["seeds"] == "10.0"

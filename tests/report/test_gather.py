@@ -54,7 +54,8 @@ def test_runs_of_other_studies_are_not_gathered_and_shared_ones_are(tmp_path: Pa
         ("summary.json", "[]", "not a mapping"),
         ("summary.json", '{"studies": ["ratios"]}', "no config_hash"),
         ("summary.json", json.dumps({"studies": ["ratios"], "config_hash": "0" * 64, "metrics": 3}), "shape"),
-        ("config.yaml", "a: [", "config.yaml cannot be read"),
+        ("config.yaml", "a: [", "config.yaml cannot be read (did not find expected node content"),
+        ("config.yaml", "a: 1\nb: c: 2\n", "config.yaml cannot be read (mapping values are not allowed in this context, line 2)"),
         ("config.yaml", None, "config.yaml cannot be read"),
     ],
 )
@@ -137,3 +138,14 @@ def test_a_value_has_one_spelling(given: object, text: str) -> None:
 def test_spellings_of_a_config() -> None:
     assert [config_text(value) for value in (3e6, 1, None, True, "token")] == ["3000000", "1", "null", "true", "token"]
     assert spelt_alike("1e-3") == config_text(0.001) and spelt_alike("null") == "null"
+
+
+def test_a_published_model_that_was_evaluated_has_a_row_and_no_curve(tmp_path: Path) -> None:
+    """It has trained nothing here, so that nothing of it is missing."""
+    tasks = {"sst2": {"accuracy": synthetic.entry([0.9, 0.92], protocol="fixed")}}
+    none = dict.fromkeys(("steps", "tokens", "positions", "seconds", "tokens_per_second", "flops", "weights_sha256"))
+    folder = synthetic.write_run(tmp_path, seed=10, evaluation=tasks, config={"pretrained": "FOLDER"}, metrics={}, **none)
+    (folder / "metrics.csv").unlink()
+    found = gather(tmp_path, "ratios")
+    assert not found.damaged and not found.curves
+    assert float(found.rows[0]["sst2/accuracy"]) == pytest.approx(0.91) and found.rows[0]["config/pretrained"] == "FOLDER"

@@ -53,7 +53,7 @@ def test_arms_of_conf_by_what_they_compose_to(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_search_has_the_arms_that_it_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = synthetic.SWEEP.replace("method: grid", "method: random").replace("  primary:", "  # primary:")
+    text = synthetic.SWEEP.replace("method: grid", "method: random\nrun_cap: 3").replace("  primary:", "  # primary:")
     synthetic.write_sweep(tmp_path, text.replace("{values: [0.15, 0.4, 0.8]}", "{min: 0.1, max: 0.9}"))
     for seed, ratio in enumerate((0.61, 0.17, 0.33)):
         synthetic.write_run(tmp_path / "runs", seed=seed % 2, config={"objective.mask_ratio": ratio})

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import shlex
 import shutil
+import subprocess
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from functools import cache
@@ -13,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from mlm_lab.evaluation.glue_averages import AVERAGES, average_all
 from mlm_lab.report import results
 from mlm_lab.report.__main__ import main
 from mlm_lab.report.rows import number
@@ -80,6 +83,17 @@ def tuned(made: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.Monke
 def test_the_report_of_a_rough_study_is_the_golden_one(rough: Path) -> None:
     """Where a change is meant: python -m tests.report.test_report writes the golden file anew; read the difference."""
     assert (rough / "report.md").read_text(encoding="utf-8") == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_the_top_says_that_nothing_was_learnt(rough: Path) -> None:
+    told = "1 of 7 runs never left the unigram plateau"
+    for file, mark in (("report.md", "## Results"), ("report.html", "<h2>Results</h2>")):
+        top = (rough / file).read_text(encoding="utf-8").partition(mark)[0]
+        assert told in top and "mask_ratio=0.8" in top.partition(told)[2].splitlines()[0]
+
+
+def test_where_every_run_left_the_plateau_the_top_is_silent(whole: Path) -> None:
+    assert "plateau" not in (whole / "report.md").read_text(encoding="utf-8").partition("## Results")[0]
 
 
 def test_the_answer_comes_first(whole: Path) -> None:
@@ -220,6 +234,38 @@ def test_mistakes_on_the_command_line(
     assert told in capsys.readouterr().err
 
 
+def test_a_study_that_is_not_there_is_answered_with_those_that_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """Those of the run folders and those that only a report is left of; no sweep file is advised that does not exist."""
+    synthetic.write_run(tmp_path / "runs", seed=10)
+    synthetic.write_run(tmp_path / "runs", seed=11, study="lengths", studies=["lengths", "depths"])
+    (tmp_path / "runs" / "0123456789ab").mkdir()
+    (tmp_path / "runs" / "0123456789ab" / "summary.json").write_text("[]", encoding="utf-8")
+    (tmp_path / "experiments" / "units").mkdir(parents=True)
+    (tmp_path / "experiments" / "units" / "results.csv").write_text("config_hash\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert main(["raitos"]) == 2
+    told = capsys.readouterr().err
+    assert "raitos is known; did you mean ratios?" in told and "allowed: depths, lengths, ratios, units\n" in told
+    assert "mlm_lab.sweep" not in told and "output_dir=FOLDER" in told
+    synthetic.write_sweep(tmp_path, study="raitos")
+    assert main(["raitos"]) == 2
+    assert "python -m mlm_lab.sweep sweeps/raitos.yaml --run" in capsys.readouterr().err
+    assert main(["raitos", "--verify"]) == 2
+    assert "there is no report yet; did you mean ratios?" in capsys.readouterr().err
+
+
+def test_the_command_that_makes_a_report_first_has_every_setting(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    synthetic.write_study(tmp_path)
+    sweep = synthetic.write_sweep(tmp_path, study="other")
+    words = [f"output_dir={tmp_path / 'runs'}", f"experiments={tmp_path / 'kept here'}", f"sweep={sweep}", "margin=0.1"]
+    assert main(["ratios", "--verify", *words]) == 2
+    command = shlex.split(capsys.readouterr().err.partition("fix:")[2])
+    assert command == ["python", "-m", "mlm_lab.report", "ratios", *words]
+    assert main(command[3:]) == 0 == main([*command[3:], "--verify"])
+
+
 def test_a_study_without_a_sweep_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     synthetic.write_study(tmp_path)
     shutil.rmtree(tmp_path / "sweeps")
@@ -232,6 +278,35 @@ def test_a_study_without_a_sweep_file(tmp_path: Path, monkeypatch: pytest.Monkey
     assert main(["ratios", "--verify", *words]) == 0
     assert main(["ratios", "factor=objective.mask_ration"]) == 2
     assert main(["ratios", *words[:2], "baseline=0.3"]) == 2
+
+
+def test_a_folder_damaged_after_a_report_leaves_its_row(whole: Path, capsys: pytest.CaptureFixture) -> None:
+    before = results.read(whole / "results.csv")
+    (damaged,) = [folder for folder in Path("runs").iterdir() if before[0]["config_hash"].startswith(folder.name)]
+    (damaged / "summary.json").write_text("{", encoding="utf-8")
+    assert main(["ratios"]) == 0
+    text = (whole / "report.md").read_text(encoding="utf-8")
+    told = f"`{damaged.name}`: its folder cannot be read; its row is that of results.csv: summary.json cannot be read"
+    assert f"- Damaged: {told}" in text and "All 9 runs of the grid are finished." in text
+    assert capsys.readouterr().err.count(told) == 1 and results.read(whole / "results.csv") == before
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("file", ["summary.json", "config.yaml"])
+def test_a_run_damaged_before_the_first_report_was_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, recorded: bool) -> None:
+    """It is told apart from one that never started wherever something says which run it is."""
+    folders = synthetic.write_study(tmp_path)
+    if recorded:
+        synthetic.write_records(tmp_path, folders)
+    (folders[4] / file).write_text("{", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert main(["ratios"]) == 0
+    text = (tmp_path / "experiments/ratios/report.md").read_text(encoding="utf-8")
+    assert f"- Damaged: `{folders[4].name}`: its folder cannot be read, so it has no number: {file} cannot be read" in text
+    state = "damaged" if recorded or file == "summary.json" else "not run"
+    assert f"| mask_ratio=0.4 | finished | {state} | finished |" in text and "8 of 9 runs are finished" in text
+    assert (f"| mask_ratio=0.4 | 11 | `{folders[4].name}` | damaged | {file} cannot be read" in text) is (state == "damaged")
+    assert len(results.read(tmp_path / "experiments/ratios/results.csv")) == 8
 
 
 def test_the_page_is_one_file_that_needs_nothing_else(rough: Path) -> None:
@@ -265,6 +340,19 @@ def test_the_tables_are_whole_in_latex(rough: Path) -> None:
     assert len(labels) == len(set(labels))
 
 
+@pytest.mark.parametrize("kind", ["rough", "tuned"])
+def test_the_tables_compile(made: Callable[[str], Path], kind: str, tmp_path: Path) -> None:
+    """In a document that has what the head of tables.tex names, and nothing else."""
+    if shutil.which("pdflatex") is None:
+        pytest.skip("needs pdflatex with booktabs, which is not on this machine")
+    shutil.copy(made(kind) / "experiments" / "ratios" / "tables.tex", tmp_path)
+    packages = r"\documentclass{article}\usepackage{booktabs}\usepackage{graphicx}"
+    (tmp_path / "paper.tex").write_text(packages + r"\begin{document}\input{tables}\end{document}", encoding="utf-8")
+    words = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0 and "Overfull" not in done.stdout, done.stdout[-2000:]
+
+
 def test_a_point_that_failed_without_a_folder_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders = synthetic.write_study(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -291,6 +379,37 @@ def test_each_arm_at_its_own_rate(tuned: Path) -> None:
     shutil.rmtree(Path("runs"))  # the rows know their tables, and tune.json lies beside them
     assert json.loads((tuned / "tune.json").read_text())["key"] == "optim.peak_lr"
     assert main(["ratios", "--verify"]) == 0
+
+
+def test_the_averages_over_glue_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the evaluation leaves them: each average of the same scores, under its name. One is primary, one was named, one was not."""
+    text = synthetic.SWEEP.replace("probe/mlm_15_loss", "glue/nine_columns").replace("goal: minimize", "goal: maximize")
+    text = text.replace("pydocs_entities/f1, val/loss", "glue/eight_tasks").replace("[0.15, 0.4, 0.8]", "[0.15, 0.4]")
+    synthetic.write_sweep(tmp_path, text.replace("wettig_mask_rate_sweep_large", "electra_t5_efficiency"))
+    names = list(dict.fromkeys(name for columns in AVERAGES.values() for column in columns for name in column))
+    for ratio in (0.15, 0.4):
+        for seed in (10, 11, 12):
+            tasks: dict[str, dict] = {}
+            for place, name in enumerate(names):  # each score another, so that no two averages are one number
+                task, _, metric = name.partition("/")
+                score = 0.5 + 0.02 * place + ratio / 2 + 0.0005 * ((seed * round(100 * ratio)) % 3)
+                tasks.setdefault(task, {})[metric] = synthetic.entry([score])
+            averages, lacking = average_all(tasks)
+            assert not lacking
+            config = {"objective.mask_ratio": ratio}
+            synthetic.write_run(tmp_path / "runs", seed=seed, config=config, evaluation={**tasks, "glue": averages})
+    monkeypatch.chdir(tmp_path)
+    assert main(["ratios"]) == 0
+    report = (tmp_path / "experiments/ratios/report.md").read_text(encoding="utf-8")
+    assert "by `glue/nine_columns`: **better**" in report and "### `glue/nine_columns` (primary)" in report
+    expected = {name: value["mean"] for name, value in averages.items()}  # of the last run
+    assert len({f"{value:.4f}" for value in expected.values()}) == len(AVERAGES)
+    for name in ("nine_columns", "eight_tasks"):
+        section = report[report.index(f"### `glue/{name}`") :]
+        assert float(re.search(r"\*\*mask_ratio=0.4\*\* \| 3 \| (\S+)", section)[1]) == pytest.approx(expected[name], abs=0.002)
+    official = re.search(r"\| `glue/official` \| \S+ ± \S+ \(3\) \| (\S+) ±", report)  # not named before the runs: described
+    assert float(official[1]) == pytest.approx(expected["official"], abs=0.002)
+    assert "GLUE averages are named: nine_columns (BERT's" in report and "| GLUE average (eight_tasks) |" in report
 
 
 if __name__ == "__main__":

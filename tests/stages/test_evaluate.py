@@ -149,7 +149,7 @@ def test_a_run_folder_given_alone(run, files, tmp_path):
     destination = RunFolder(tmp_path / "runs" / "two")
     evaluate.run(other, destination)
     assert destination.read_summary()["evaluation"]["sst2"]["accuracy"]["n"] == 2
-    with pytest.raises(UserError, match="not a run folder"):
+    with pytest.raises(UserError, match="neither a run folder"):
         evaluate.check(replace(other, pretrained=str(tmp_path)))
 
 

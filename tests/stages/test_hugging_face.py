@@ -7,8 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 from mlm_lab.errors import UserError
+from mlm_lab.evaluation.bench import Bench
 from mlm_lab.runner import run as run_config
 from mlm_lab.tokenizers.loading import LoadedTokenizer
 from tests.models.test_transformers_equality import randomise
@@ -46,6 +48,16 @@ def test_it_is_evaluated_beside_its_random_start(tmp_path: Path, files: Path, fo
     elsewhere = shutil.copytree(folder, tmp_path / "copy")
     run_config(config_of(tmp_path, files, f"pretrained={elsewhere}"))
     assert len(trained) == 5, "its weights name the run, not the place where they lie"
+
+
+def test_what_is_evaluated_are_the_folders_weights(tmp_path: Path, files: Path, folder: Path):
+    config = config_of(tmp_path, files, f"pretrained={folder}")
+    bench = Bench(config, config, folder, {})
+    ids, mask = torch.arange(5, 15)[None], torch.ones(1, 10, dtype=torch.long)
+    with torch.no_grad():
+        expected = transformers.AutoModel.from_pretrained(folder).eval()(input_ids=ids, attention_mask=mask).last_hidden_state
+        torch.testing.assert_close(bench.trained_module().encoder(ids, mask), expected, atol=1e-5, rtol=1e-5)
+        assert (bench.initial_module(0).encoder(ids, mask) - expected).abs().max() > 0.1
 
 
 def test_ours_and_transformers_read_a_folder_alike(tmp_path: Path, files: Path, folder: Path):

@@ -44,6 +44,16 @@ MISTAKES = [
     ),
     (("metrics: [val/loss]", "metrics: [cola/matthews]"), "line 8: cola/matthews: a metric that no run logs"),
     (("contrast: 0.4", "contrast: 0.5"), "line 7: primary.contrast: there is no arm 0.5"),
+    (("contrast: 0.4", "contrast: 0.15"), "line 7: primary.contrast: is the baseline itself"),
+    (
+        ("ordered: true", "published: [wettig_mask_rate]"),
+        "line 10: published: no such table as wettig_mask_rate; did you mean wettig_mask_rate_sweep_large?",
+    ),
+    (("goal: minimize}\ndes", "goal: maximize}\ndes"), "line 4: probe/mlm_15_loss: goal maximize, but of this metric less is better"),
+    (
+        ("ordered: true", TUNE.replace("minimize", "maximize")),
+        "line 10: val/loss: goal maximize, but of this metric less is better",
+    ),
     (("ordered: true", "factor: [objective.ratio]"), "line 10: objective.ratio: no such key"),
     (("ordered: true", TUNE.replace("peak_lr", "peek_lr")), "line 10: optim.peek_lr: no such key; did you mean optim.peak_lr?"),
     (("ordered: true", TUNE.replace("val/loss", "val/lost")), "line 10: val/lost: a metric that no run logs; did you mean val/loss?"),
@@ -59,6 +69,13 @@ def test_a_mistake_is_told_with_its_line(tmp_path: Path, change: tuple[str, str]
 
 def test_a_mistake_behind_the_file_is_told_as_such(tmp_path: Path) -> None:
     assert "command line: max_length=4: must be at least 8" in refusal(tmp_path, words=("max_length=4",))
+    assert "command line: objective.mask_ratio=4" in refusal(tmp_path, (PRIMARY, "\n"), words=("objective.mask_ratio=0.15,4",))
+
+
+@pytest.mark.parametrize(("word", "message"), [("seed=1,1", "a value is given twice"), ("seed=", "a parameter without a value")])
+def test_what_no_parameter_can_be_behind_the_file(tmp_path: Path, word: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        sweep(tmp_path).with_words([word])
 
 
 def test_points_that_are_one_run_after_composition_are_refused(tmp_path: Path) -> None:
@@ -70,16 +87,16 @@ def test_points_that_are_one_run_after_composition_are_refused(tmp_path: Path) -
 
 
 def test_a_search_is_checked_at_the_ends_of_its_ranges(tmp_path: Path) -> None:
-    changes = (("method: grid", "method: bayes"), (PRIMARY, "\n"), ("values: [0.15, 0.4]", "{min: 0.1, max: 1.2}"))
+    changes = (("method: grid", "method: bayes\nrun_cap: 4"), (PRIMARY, "\n"), ("values: [0.15, 0.4]", "{min: 0.1, max: 1.2}"))
     found = sweep(tmp_path, *changes)
     assert [point.values["objective.mask_ratio"] for point in corners(found)] == [0.1, 1.2, 0.1, 0.1]
-    with pytest.raises(UserError, match=r"line 12: objective\.mask_ratio=1\.2: must be"):
+    with pytest.raises(UserError, match=r"line 13: objective\.mask_ratio=1\.2: must be"):
         check(found, corners(found))
 
 
 def test_metrics_that_only_a_validation_can_tell_are_found(tmp_path: Path) -> None:
     small = ["model.hidden_size=16", "model.num_heads=2", "model.intermediate_size=16", "model.num_layers=1", "max_length=32"]
     (config, *_) = [point.config for point in sweep(tmp_path).with_words(small).points()]
-    names = ["val/mlm_accuracy", "train/learning_rate", "probe/mlm_15_perplexity", "val/nothing"]
-    assert logged_metrics.missing(names, [config]) == ["probe/mlm_15_perplexity", "val/nothing"]
+    names = ["val/mlm_accuracy", "train/learning_rate", "train/positions", "probe/mlm_15_perplexity", "probe/mlm_16_loss", "val/nothing"]
+    assert logged_metrics.missing(names, [config]) == ["probe/mlm_16_loss", "val/nothing"]
     assert logged_metrics.missing(["val/next_sentence_accuracy", "val/mlm_loss"], [config]) != []

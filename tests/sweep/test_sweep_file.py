@@ -50,9 +50,16 @@ def test_words_behind_the_file_change_every_point_and_replace_values(tmp_path: P
         sweep(tmp_path).with_words(["batch_size=8,16"])
 
 
+@pytest.mark.parametrize(("seeds", "message"), [("[2, 9]", r"line 10: pilot_seeds: \[2\] are seeds of the sweep"), ("9", "must be a list")])
+def test_what_chose_a_metric_does_not_test_it(tmp_path: Path, seeds: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        sweep(tmp_path, ("ordered: true", f"pilot_seeds: {seeds}"))
+    assert sweep(tmp_path, ("ordered: true", "pilot_seeds: [9]")).study.pilot_seeds == (9,)
+
+
 def test_a_range_is_read_as_wandb_reads_it(tmp_path: Path) -> None:
     def parameter(spec: str) -> Distribution:
-        changes = (("method: grid", "method: random"), ("    values: [0.15, 0.4]", f"    {spec}"))
+        changes = (("method: grid", "method: random\nrun_cap: 9"), ("    values: [0.15, 0.4]", f"    {spec}"))
         return sweep(tmp_path, *changes).parameters["objective.mask_ratio"]
 
     assert parameter("{min: 1, max: 8}") == Distribution(name="int_uniform", low=1, high=8, step=None)

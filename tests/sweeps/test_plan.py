@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
-from mlm_lab.errors import UserError
+from mlm_lab.errors import Interrupted, UserError
 from mlm_lab.sweep import pilots, plan
 from mlm_lab.sweep.gates import gate_points
 from mlm_lab.sweep.made_up import write_text
@@ -90,19 +92,49 @@ def test_a_pilot_tells_the_seeds_that_a_difference_needs(sweep: SweepFile, tmp_p
     for number, (ratio, seed, value) in enumerate([(0.15, 0, 4.0), (0.15, 1, 4.3), (0.4, 0, 3.7), (0.4, 1, 3.9)]):
         write_run(tmp_path / f"run{number}", ratio, seed, value)
     write_run(tmp_path / "stopped", 0.4, 1, 9.0, status="interrupted")
-    found = pilots.read_pilot(sweep, [tmp_path], "probe/mlm_15_loss")
+    found = pilots.read_pilot(sweep, [tmp_path], planned=())
     assert found.degrees_of_freedom == 1 and found.paired and found.std == pytest.approx(0.05)
-    pilots.show_power(sweep, sweep.points(), [tmp_path], difference=0.05)
+    pilots.show_power(sweep, sweep.points(), found, difference=0.05)
     said = capsys.readouterr().out
     assert "smallest attainable p 0.25" in said and "to show a difference of 0.05" in said and "seeds" in said
 
 
+def test_a_pilot_whose_seeds_are_planned_is_warned_of(sweep: SweepFile, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    for number, (seed, value) in enumerate([(0, 4.0), (10, 4.3)]):
+        write_run(tmp_path / f"run{number}", 0.15, seed, value)
+    pilots.read_pilot(sweep, [tmp_path], planned={10, 11, 12})
+    assert "the pilot's seeds 10 are planned too" in capsys.readouterr().err
+    pilots.read_pilot(sweep, [tmp_path], planned={11, 12})
+    assert capsys.readouterr().err == ""
+
+
+def test_tuned_runs_are_an_upper_bound(sweep: SweepFile, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    """An arm whose own value is the common one has no runs of its own for it (local._plan)."""
+    monkeypatch.setattr(plan, "is_finished", lambda point: point.seed == 10)
+    points = sweep.points()
+    cost = plan.Cost(points[0], 1e6, 50, 5000, 1e11, 0.5, seconds=60.0)
+    short = [replace(cost, seconds=15.0, point=replace(points[0], seed=0))] * 4
+    every = [replace(cost, point=point) for point in points]
+    plan.show_costs(sweep, [*short, *every, *every], 4, jobs=1)
+    said = capsys.readouterr().out
+    assert "Plan: 22 runs at most" in said and said.count(", tuned ") == 3 and "3 are finished" in said
+    assert "7:00 to 16:00 for 19 runs at most" in said
+
+
+def test_sigterm_removes_what_a_plan_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(plan, "_shapes", lambda points, place: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(Interrupted):
+        plan.predict([], 1)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_pilot_without_a_run_or_a_repetition_is_refused(sweep: SweepFile, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no finished run"):
-        pilots.read_pilot(sweep, [tmp_path], "probe/mlm_15_loss")
+        pilots.read_pilot(sweep, [tmp_path], planned=())
     write_run(tmp_path / "run", 0.15, 0, 4.0)
     with pytest.raises(UserError, match="two seeds"):
-        pilots.read_pilot(sweep, [tmp_path / "run"], "probe/mlm_15_loss")
+        pilots.read_pilot(sweep, [tmp_path / "run"], planned=())
 
 
 def test_a_short_run_has_its_ten_validations() -> None:

@@ -160,13 +160,13 @@ def test_a_text_is_a_text_with_or_without_company(tokenizer: LoadedTokenizer):
 
 def test_a_corpus_without_text_still_trains(kind: str):
     """It is the token store that refuses it, with the reason."""
-    config = KINDS[kind](vocab_size=600, lowercase=True, num_sentinels=2, train_characters=100)
+    config = KINDS[kind](vocab_size=600, lowercase=True, num_sentinels=2, train_characters=100, words="own")
     assert LoadedTokenizer(config.train(iter(["a b"]))).vocabulary.size <= 600
 
 
 def test_sizes_that_cannot_be_are_refused_all_at_once(kind: str):
     with pytest.raises(InvalidFields) as caught:
-        KINDS[kind](vocab_size=100, lowercase=True, num_sentinels=-1, train_characters=0)
+        KINDS[kind](vocab_size=100, lowercase=True, num_sentinels=-1, train_characters=0, words="own")
     assert {problem.field for problem in caught.value.problems} == {"vocab_size", "num_sentinels", "train_characters"}
 
 

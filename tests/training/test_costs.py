@@ -92,7 +92,7 @@ def test_memory_counts_every_stack_of_layers():
 def test_only_its_own_loss_is_a_probes(course):
     held_out = HeldOut(course.config.objective, course.validation, 32, 16, 8)
     values = evaluate(course.module, held_out, torch.device("cpu"))
-    own = [f"{word}{what}" for word in ("", "masked_", "random_", "kept_") for what in ("loss", "accuracy")]
+    own = ["perplexity", *(f"{word}{what}" for word in ("", "masked_", "random_", "kept_") for what in ("loss", "accuracy"))]
     probes = {f"probe/{name}_{what}" for name in held_out.batches if name for what in own}
     assert {name for name in values if name.startswith("probe/")} == probes
 

@@ -167,6 +167,7 @@ def test_no_step_waits_for_the_device(tmp_path, objective):
             original(self, batch, batch_idx)
 
     with patch.object(Pretraining, "training_step", guarded):
-        words = [f"objective={objective}", "trainer.static_shapes=true", "trainer.log_every_steps=4", "trainer.micro_batch_size=4"]
+        words = [f"objective={objective}", "trainer.log_every_steps=4", "trainer.micro_batch_size=4"]
+        words += ["trainer.static_shapes=true", "trainer.fused_loss=false"]  # what auto comes to on a GPU
         run = train(make_config(*words, steps=4), tmp_path, Poison(1))
     assert run.module.skipped.total == 1

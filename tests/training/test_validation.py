@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -48,6 +51,7 @@ def test_each_row_counts_once_for_any_number_of_ranks(course):
     for world_size in (1, 2, 3):
         for batch_size in (4, 13):
             probe, shares = held_out(course, 13, batch_size), []
+            probe.batches["mlm_15"] = list(probe.batches["mlm_15"])  # by itself, though it is the recipe's own
             for rank in range(world_size):
                 evaluate(
                     course.module, probe, torch.device("cpu"), rank=rank, world_size=world_size, reduce=lambda t, s=shares: s.append(t) or t
@@ -99,7 +103,8 @@ def test_no_perplexity_where_no_token_is_predicted():
 def test_names(course):
     values = evaluate(course.module, held_out(course), torch.device("cpu"))
     split = {f"{word}_{what}" for word in ("masked", "random", "kept") for what in ("loss", "accuracy")}
-    probes = {f"probe/{probe}_{name}" for probe in ("mlm_15", "mlm_40") for name in {"loss", "accuracy", *split}}
+    probes = {f"probe/{probe}_{name}" for probe in ("mlm_15", "mlm_40") for name in {"loss", "perplexity", "accuracy", *split}}
+    assert values["probe/mlm_15_perplexity"] == pytest.approx(math.exp(values["probe/mlm_15_loss"]))
     assert set(values) == {"val/loss", "val/mlm_accuracy", "val/mlm_perplexity", *(f"val/mlm_{name}" for name in split), *probes}
 
 
@@ -133,3 +138,16 @@ def test_a_recipe_that_never_masks_has_no_figure_for_masks(mix):
     assert ("probe/mlm_15_masked_loss" in values) != never and ("probe/mlm_40_accuracy" in values) != never
     assert {"val/loss", "probe/mlm_15_random_loss", "probe/mlm_15_kept_accuracy", "probe/mlm_40_random_loss"} <= set(values)
     assert ("val/mlm_masked_loss" in values) != never
+
+
+def test_a_probe_that_is_the_recipe_itself_is_measured_once():
+    """And comes to what it comes to by itself."""
+    course = make_course(make_config("objective.mask_ratio=0.15", "objective.input_format=full_sentences"))
+    objective = course.config.objective
+    held_out = HeldOut(objective, course.validation, 32, 16, 8)
+    assert held_out.batches["mlm_15"] is held_out.batches[""] and held_out.batches["mlm_40"] is not held_out.batches[""]
+    shared = evaluate(course.module, held_out, torch.device("cpu"))
+    held_out.batches["mlm_15"] = list(held_out.batches[""])
+    assert evaluate(course.module, held_out, torch.device("cpu")) == shared
+    other = HeldOut(replace(objective, replace_mix=(0.8, 0.2, 0.0)), course.validation, 32, 16, 8)
+    assert other.batches["mlm_15"] is not other.batches[""]

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mlm_lab.corruption.units.word import select
+from mlm_lab.corruption.units.word import longest, select
 
 if TYPE_CHECKING:
     from mlm_lab.data.token_store import TokenStore
 
-__all__ = ["select", "starts"]
+__all__ = ["longest", "select", "starts"]
 
 
 def starts(store: TokenStore) -> np.ndarray:

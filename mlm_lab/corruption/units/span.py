@@ -33,6 +33,10 @@ def starts(store: TokenStore) -> np.ndarray:
     return store.word_starts
 
 
+def longest(recipe: MaskingRecipe) -> int:
+    return recipe.max_span_length
+
+
 def select(text: MaskableText, budgets: np.ndarray, recipe: MaskingRecipe) -> np.ndarray:
     """(B, L) bool. The loop goes over spans in the order of their draws, all rows of the batch at a time."""
     law = length_distribution(recipe.span_law, recipe.span_p, recipe.max_span_length)

@@ -18,6 +18,10 @@ def starts(store: TokenStore) -> np.ndarray:
     return store.word_starts
 
 
+def longest(recipe: MaskingRecipe) -> int:
+    return 1
+
+
 def select(text: MaskableText, budgets: np.ndarray, recipe: MaskingRecipe) -> np.ndarray:
     """(B, L) bool: the budgets[b] candidates of row b that come first. Every overshoot rule comes to the same."""
     ranks = text.token_ranks("token")

@@ -20,6 +20,10 @@ def starts(store: TokenStore) -> np.ndarray:
     return store.word_starts
 
 
+def longest(recipe: MaskingRecipe) -> int:
+    return 1
+
+
 def select(text: MaskableText, budgets: np.ndarray, recipe: MaskingRecipe) -> np.ndarray:
     """(B, L) bool: the words that come first, up to the first that would go over; what happens to that one is recipe.overshoot."""
     # A word has a candidate or more, so the one that would go over is among the first `budget + 1`.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from mlm_lab.interchange.format import Format, Part, Source, encode, masked_lm_answers, rename, rename_back
+from mlm_lab.interchange.format import Format, Part, Source, encode, hidden_answers, masked_lm_answers, rename, rename_back
 from mlm_lab.interchange.formats.bert import POST_NORM, encoder_names, not_gelu, post_norm_fields, segments, sizes
 from mlm_lab.models.encoder_config import Encoder
 
@@ -36,6 +36,9 @@ class Electra(Format):
         return found
 
     def parts(self, source: Source) -> list[Part]:
+        if "head" not in source.children:
+            state = self._encoder(source, source.encoder, "encoder")
+            return [Part("", "ElectraModel", self._config(source, source.encoder), state, hidden_answers(source))]
         if "generator" not in source.children:
             return [self._masked_lm(source, source.encoder, "", "encoder", "head")]
         state = self._encoder(source, source.encoder, "encoder")

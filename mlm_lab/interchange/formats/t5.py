@@ -42,7 +42,7 @@ class T5(Format):
     def misfits(self, source: Source) -> list[str]:
         found = super().misfits(source)
         if "decoder" not in source.module._modules:
-            found.append("a model without a decoder (t5 has one)")
+            found.append("an objective without a decoder (t5 has one: objective=span_corruption)")
         return found
 
     def parts(self, source: Source) -> list[Part]:

@@ -1,0 +1,64 @@
+"""What the figures claim: an interval beyond the frame is marked, and no field is coloured whose verdict is barred."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from mlm_lab.report.figures import plan
+from mlm_lab.report.study import gather_known, read_study
+from tests.report import synthetic
+
+
+def paint(root: Path, file: str) -> tuple[Axes, str]:
+    """A figure of the study, and its caption."""
+    places = synthetic.places(root)
+    study = read_study("ratios", places, {}, gather_known("ratios", places))
+    (drawing,) = [drawing for drawing in plan(study.common, study.declaration, study.curves) if drawing.file == file]
+    canvas = Figure(figsize=drawing.size)
+    drawing.paint(canvas)
+    return canvas.axes[0], drawing.caption
+
+
+@pytest.mark.parametrize("loss", [1.0, 40.0])
+def test_an_arm_with_a_run_on_the_plateau_has_no_colour(tmp_path: Path, loss: float) -> None:
+    """However good its mean is, it is never called better; however bad, one run of three says little."""
+    synthetic.write_study(tmp_path)
+    stuck = {"probe/mlm_15_loss": loss, "left_plateau": False, "plateau_left_step": None}
+    synthetic.write_run(tmp_path / "runs", seed=10, config={"objective.mask_ratio": 0.8}, metrics=stuck)
+    axes, caption = paint(tmp_path, "differences.svg")
+    fields = {(round(text.get_position()[0]), round(text.get_position()[1])): text.get_text() for text in axes.texts}
+    hatched = {(round(patch.get_x() + 0.5), round(patch.get_y() + 0.5)) for patch in axes.patches if patch.get_hatch()}
+    assert hatched == {(1, 0)}  # mask_ratio=0.8 by the probe; by F1 it is worse, which no such run bars
+    assert fields[0, 0][-1] == "▲" and fields[1, 1][-1] == "▼" and not {"▲", "▼"} & set(fields[1, 0])
+    assert axes.collections[0].get_array().reshape(2, 2).mask.tolist() == [[False, True], [False, False]] and "hatched" in caption
+
+
+def test_a_verdict_of_worse_keeps_its_colour(tmp_path: Path) -> None:
+    """Runs on the plateau bar better, not worse."""
+    synthetic.write_study(tmp_path)
+    for seed in (10, 11, 12):
+        stuck = {"probe/mlm_15_loss": 6.4 + 0.01 * (seed % 2), "left_plateau": False, "plateau_left_step": None}
+        synthetic.write_run(tmp_path / "runs", seed=seed, config={"objective.mask_ratio": 0.8}, metrics=stuck)
+    axes, _ = paint(tmp_path, "differences.svg")
+    texts = {text.get_text() for text in axes.texts if tuple(map(round, text.get_position())) == (1, 0)}
+    assert [text[-1] for text in texts] == ["▼"] and axes.collections[0].get_array().reshape(2, 2)[0, 1] == -1.0
+    assert [patch.get_hatch() for patch in axes.patches if (round(patch.get_x() + 0.46), round(patch.get_y() + 0.44)) == (1, 0)] == [None]
+
+
+def test_an_interval_that_leaves_the_frame_has_arrowheads(tmp_path: Path) -> None:
+    """Of two seeds it is twelve times as wide as they lie apart, and without a mark would look like an axis."""
+    synthetic.write_study(tmp_path, seeds=(10, 11))
+    axes, caption = paint(tmp_path, "score.svg")
+    low, high = axes.get_ylim()
+    heads = {marker: [line.get_ydata()[0] for line in axes.lines if line.get_marker() == marker] for marker in "v^"}
+    assert heads == {"v": [low] * 3, "^": [high] * 3} and "arrowhead" in caption
+
+
+def test_an_interval_within_the_frame_has_none(tmp_path: Path) -> None:
+    synthetic.write_study(tmp_path, seeds=range(10, 22))
+    axes, _ = paint(tmp_path, "score.svg")
+    assert not [line for line in axes.lines if line.get_marker() in ("v", "^")]
