@@ -24,7 +24,7 @@ _WORKER_GONE = r"DataLoader worker \(pid"
 _RANK_STUCK = r"(?i)timed out (waiting|after)|Timeout\(ms\)|wait timeout"
 _RANK_GONE = r"Connection (closed|reset) by peer|Broken pipe|remote process exited|NCCL (error|communicator)|Socket closed"
 CONTINUES = "run the same command again: it continues from the last checkpoint"
-WATCH_SECONDS = 0.2
+WATCH_SECONDS, ENDING_SECONDS = 0.2, 2.0
 
 
 @contextmanager
@@ -96,8 +96,11 @@ def watching(children: Callable[[], Sequence[Popen]], record: Callable[[str], No
                 os._exit(1)
 
     def wait_for_the_end() -> None:
-        if _dead(children()):
-            time.sleep(60)
+        until = time.monotonic() + ENDING_SECONDS  # connections of a process that dies break before it counts as dead
+        while children() and time.monotonic() < until:
+            if _dead(children()):
+                time.sleep(60)
+            time.sleep(WATCH_SECONDS / 2)
 
     thread = threading.Thread(target=watch, name="ranks", daemon=True)
     thread.start()

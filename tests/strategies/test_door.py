@@ -76,6 +76,14 @@ def wait_for_steps(place: Path, process: subprocess.Popen) -> int:
     return next(int(child) for child in children if b"mlm_lab" in Path(f"/proc/{child}/cmdline").read_bytes())
 
 
+def ends(process: int) -> bool:
+    """Whether it is gone within STATED_SECONDS."""
+    until = time.monotonic() + STATED_SECONDS
+    while Path(f"/proc/{process}").exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    return not Path(f"/proc/{process}").exists()
+
+
 def numbers(place: Path) -> dict:
     return {name: value for name, value in outcome(place)["summary.json"].items() if name in ("steps", "tokens", "supervised_positions")}
 
@@ -140,10 +148,7 @@ def test_the_others_end_with_the_first_process(place):
     rank = wait_for_steps(place, process)
     process.kill()
     process.wait()
-    until = time.monotonic() + STATED_SECONDS
-    while Path(f"/proc/{rank}").exists() and time.monotonic() < until:
-        time.sleep(0.1)
-    assert not Path(f"/proc/{rank}").exists()
+    assert ends(rank)
     process.stdout.close()
 
 
@@ -153,7 +158,7 @@ def test_a_rank_that_is_stuck_ends_the_run_within_its_time(place):
     os.kill(rank, signal.SIGSTOP)
     said, code = finish(process, 60 + STATED_SECONDS)
     assert code == 2 and "another process of the run has not answered for 60 seconds" in said, said
-    assert not Path(f"/proc/{rank}").exists()
+    assert ends(rank)
 
 
 def test_a_mistake_is_told_once(place):
