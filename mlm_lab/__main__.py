@@ -129,15 +129,19 @@ def _job(_: object) -> None:
 def _catch_signals() -> None:
     """Ctrl-C and SIGTERM outside the training loop end the run in the same way, so that its status is recorded: Lightning turns a
     KeyboardInterrupt into exit code 1."""
+    from mlm_lab.training.interrupt import TIME_IS_UP, is_slurm_job, requeue
+
     owner = os.getpid()
 
     def stop(number: int, frame: FrameType | None) -> None:
         if os.getpid() == owner:
-            raise Interrupted(128 + number)
+            if number == TIME_IS_UP and is_main_process():
+                requeue()
+            raise Interrupted(128 + (number if number == signal.SIGINT else signal.SIGTERM))
         signal.signal(number, signal.SIG_DFL)  # a forked worker that is told to go just goes
         os.kill(os.getpid(), number)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, *([TIME_IS_UP] if is_slurm_job() else [])):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup, and shells that start a command in the background
             signal.signal(number, stop)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import shutil
 from pathlib import Path
 
@@ -211,15 +210,11 @@ def test_what_comes_from_runs_is_text_in_the_report(tmp_path, monkeypatch):
     for folder in folders:
         synthetic.edit_summary(folder, hardware=hardware, git_commit=markup)
     path = tmp_path / "sweeps" / "ratios.yaml"
-    path.write_text(
-        path.read_text().replace("question: Which masking ratio", f"question: '{markup}' which masking ratio")
-        if False
-        else path.read_text().replace("Which masking ratio serves", f"Which {markup} serves")
-    )
+    path.write_text(path.read_text().replace("Which masking ratio serves", f"Which {markup} serves"))
     monkeypatch.chdir(tmp_path)
     assert report(["ratios"]) == 0
     page = (tmp_path / "experiments/ratios/report.html").read_text()
     assert "&lt;script&gt;" in page, "it is shown"
-    assert not re.search(r"<script|<img|onerror=(?!alert\(1\)&gt;)", page.replace("onerror=alert(1)&gt;", ""))
+    assert markup not in page and "<script>alert" not in page and "<img" not in page
     for drawing in (tmp_path / "experiments/ratios").glob("*.svg"):
         assert "<script" not in drawing.read_text()
