@@ -91,7 +91,7 @@ def test_a_command_is_of_a_program_that_is_known(command: Command) -> None:
     if command.words[:2] == ("python", "-m"):
         assert command.words[2] in DOORS | {"tests.benchmarks.throughput"}
     else:
-        assert command.words[0] in ("pip", "pytest", "wandb", "taskset", "cp", "mkdir") or command.words == (".ci/run",)
+        assert command.words[0] in ("pip", "pytest", "wandb", "taskset", "srun", "cp", "mkdir") or command.words == (".ci/run",)
     if command.words[0] == "wandb":
         assert command.needs
 

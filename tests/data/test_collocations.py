@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from mlm_lab.data import collocations
 from mlm_lab.data.collocations import LONGEST, Collocations, Text, mine
-from mlm_lab.data.token_store import TokenStore
+from mlm_lab.data.token_store import SPLITS, TokenStore
 from mlm_lab.errors import UserError
 from tests.corruption.stores import VOCABULARY, many_documents
 
@@ -161,7 +161,7 @@ def save(folder: Path, **stores: TokenStore) -> Path:
         (folder / split).mkdir(parents=True)
         for name in ARRAYS:
             np.save(folder / split / f"{name}.npy", getattr(store, name))
-    manifest = Manifest("f", "t", VOCABULARY.fingerprint, 1, {}, (), vocabulary_to_dict(VOCABULARY), ())
+    manifest = Manifest("f", "t", VOCABULARY.fingerprint, 1, {split: {} for split in SPLITS}, (), vocabulary_to_dict(VOCABULARY), ())
     (folder / "manifest.json").write_text(manifest.to_json())
     return folder
 

@@ -17,6 +17,8 @@ from mlm_lab.models.transformer import TransformerEncoder
 from tests.models.conftest import encoder_config, make_vocabulary
 
 PRESETS = sorted((Path(__file__).resolve().parents[2] / "conf" / "model").glob("*.yaml"))
+PRESETS = [path for path in PRESETS if "mlm_lab.models.encoder_config.Encoder" in path.read_text()]
+"""Of our own encoder."""
 SIZES = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "medium": (8, 512), "base": (12, 768), "large": (24, 1024)}
 NAMED = {prefix + size: shape for size, shape in SIZES.items() for prefix in ("", "modern_")} | {"t5_tiny": (2, 128), "t5_small": (6, 512)}
 """preset -> layers, width"""

@@ -94,7 +94,7 @@ def test_the_probe_is_the_one_of_every_arm_and_its_columns_name_the_generator():
     values = evaluate(module, held_out, torch.device("cpu"))
     assert held_out.probe == "mlm_15_generator"
     probe = {name for name in values if name.startswith("probe/")}
-    own = {f"{word}{what}" for word in ("", "masked_", "random_", "kept_") for what in ("loss", "accuracy")}
+    own = {f"{word}{what}" for word in ("", "masked_", "random_", "kept_") for what in ("loss", "accuracy")} | {"perplexity"}
     assert probe == {f"probe/mlm_{ratio}_generator_{name}" for ratio in (15, 40) for name in own}
     names = ["loss", "discriminator_loss", "generator_perplexity", "replaced_share", "sampled_accuracy"]
     names += ["rtd_precision", "rtd_recall", "rtd_auc"]

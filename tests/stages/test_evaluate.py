@@ -169,7 +169,7 @@ def test_a_left_to_right_encoder_is_not_read_at_its_first_token(tmp_path, files)
     assert not (tmp_path / "runs").exists()
     evaluate.check(make_config(tmp_path, files, *words, "evaluation.pooling=last"))
     evaluate.check(make_config(tmp_path, files, *words, "evaluation.tasks=[wnut17]"))
-    (tmp_path / "mine.txt").write_text("a B-X\n")
+    (tmp_path / "mine.txt").write_text("".join(f"a{number} B-X\n\n" for number in range(40)))
     evaluate.check(make_config(tmp_path, files, *words, "evaluation.tasks=[mine]", f"evaluation.files.mine={tmp_path / 'mine.txt'}"))
     evaluate.check(make_config(tmp_path, files, *words, "objective=mlm"))
 

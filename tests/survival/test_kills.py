@@ -91,7 +91,7 @@ def test_twelve_moments_of_mlm(undisturbed, tmp_path, phase, number):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(("number", "phase"), enumerate(FEW, start=100))
+@pytest.mark.parametrize(("number", "phase"), list(enumerate(FEW, start=100)))
 @pytest.mark.parametrize("objective", [name for name in OBJECTIVES if name != "mlm"])
 def test_three_moments_of_each_other_objective(undisturbed, tmp_path, objective, phase, number):
     survive(tmp_path, undisturbed, objective, phase, number)

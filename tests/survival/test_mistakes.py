@@ -103,7 +103,7 @@ MISTAKES = {
     "a start that is no task": Mistake("evaluation.start_from.mood=mnli", "task mood cannot start from the encoder of mnli"),
     "weights that are not kept": Mistake("evaluation.checkpoints=all", "there will be no earlier weights"),
     "a first token that sees nothing": Mistake("objective=clm evaluation.pooling=cls", "fix:     evaluation.pooling=mean"),
-    "a run that is none": Mistake("stages=[evaluate] pretrained=nothing", "not a run folder"),
+    "a run that is none": Mistake("stages=[evaluate] pretrained=nothing", "neither a run folder"),
     "a file as output_dir": Mistake("output_dir=text.txt", "text.txt"),
     "a file as cache_dir": Mistake("cache_dir=text.txt/cache", "the tokenizer cannot be written here"),
     "a secret": Mistake("study=${oc.env:HF_TOKEN}", "a secret of the environment"),
