@@ -170,7 +170,7 @@ BERT = {"model_type": "bert", "hidden_size": 8, "num_hidden_layers": 1, "num_att
 @fuzzed
 @given(values=st.one_of(VALUES, altered(BERT)))
 def test_any_config_of_a_hugging_face_folder(tmp_path, values):
-    read(tmp_path / "config.json", json.dumps(values).encode(), lambda path: HuggingFaceFolder(tmp_path).encoder_fields())
+    read(tmp_path / "config.json", json.dumps(values).encode(), lambda path: HuggingFaceFolder(tmp_path).model())
 
 
 @fuzzed
