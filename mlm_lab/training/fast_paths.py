@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import torch
@@ -29,10 +30,11 @@ def choose_paths(module: nn.Module, settings: TrainerSettings, device: torch.dev
     """
     by_segments = settings.attention == "varlen"
     dropout = max((part.config.attention_dropout for part in module.modules() if isinstance(part, TransformerEncoder)), default=0.0)
-    if by_segments and (device.type != "cuda" or not precision.startswith("bf16") or settings.compile or dropout):
+    exists = device.type == "cuda" and find_spec("torch.nn.attention.varlen") is not None  # not in torch 2.9
+    if by_segments and not (exists and precision.startswith("bf16") and not settings.compile and not dropout):
         given = f"on {device.type}, precision {precision}, compile {str(settings.compile).lower()}, attention_dropout {dropout:g}"
         raise UserError(
-            "varlen attention exists on GPUs, in bfloat16, not compiled, without dropout",
+            "varlen attention exists on GPUs, from torch 2.10 on, in bfloat16, not compiled, without dropout",
             where="trainer.attention",
             given=f"varlen {given}",
             fix="trainer.attention=auto",
