@@ -86,6 +86,7 @@ def _go(
     os.dup2(file, 2)
     sys.stdout, sys.stderr = open(1, "w", buffering=1, closefd=False), open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
     os.chdir(place)
+    multiprocessing.set_start_method("fork", force=True)  # workers as a command has them, with what is patched here
     os.environ.update(environment)
     moments = os.open(f"{said}.moments", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for name, value in patches.items():
