@@ -85,7 +85,7 @@ def test_a_few_moments(undisturbed, tmp_path, phase):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(("number", "phase"), enumerate(TWELVE))
+@pytest.mark.parametrize(("number", "phase"), list(enumerate(TWELVE)))
 def test_twelve_moments_of_mlm(undisturbed, tmp_path, phase, number):
     survive(tmp_path, undisturbed, "mlm", phase, number)
 
