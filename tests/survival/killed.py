@@ -87,6 +87,7 @@ def _go(
     sys.stdout, sys.stderr = open(1, "w", buffering=1, closefd=False), open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
     os.chdir(place)
     multiprocessing.set_start_method("fork", force=True)  # workers as a command has them, with what is patched here
+    os.environ.pop("WANDB_SERVICE", None)  # of a test of this process that has used W&B: the command has a service of its own
     os.environ.update(environment)
     moments = os.open(f"{said}.moments", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for name, value in patches.items():
