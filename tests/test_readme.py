@@ -49,6 +49,9 @@ def commands() -> list[Command]:
 
 COMMANDS = commands()
 RUNS = [command for command in COMMANDS if command.words[:3] == ("python", "-m", "mlm_lab")]
+ELSEWHERE = ("--", "-m", "trainer=", "pretrained=")
+"""Words of commands that run in tests of their own: tests/test_main.py, tests/training and tests/strategies, tests/interchange."""
+ALONE = [command for command in RUNS if not command.needs and not any(word.startswith(ELSEWHERE) for word in command.words[3:])]
 DOORS = {"mlm_lab", "mlm_lab.sweep", "mlm_lab.report", "mlm_lab.export"}
 
 
@@ -110,16 +113,12 @@ def test_a_sweep_is_read(command: Command) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", [c for c in RUNS if not c.needs], ids=str)
+@pytest.mark.parametrize("command", ALONE, ids=str)
 def test_a_command_that_needs_nothing_runs(command: Command, place: Path, request: pytest.FixtureRequest) -> None:
     words = overrides(command)
-    if any(word.startswith(("--", "-m")) for word in command.words[3:]) or any(word.startswith("trainer=") for word in words):
-        pytest.skip("said by tests/test_main.py (--help, --cfg, -m) and tests/training (ranks)")
     if any("DATA" in word for word in words):
         data = request.getfixturevalue("shared_data")
         words = [word.replace("DATA", str(data)) for word in words] + ["evaluation.train_limit=50"]
-    if any(word.startswith("pretrained=") for word in words):
-        pytest.skip("said by tests/interchange and tests/stages/test_hugging_face.py")
     text = [] if any(word.startswith("data=") for word in words) else ["data=text", f"data.files={place}/CORPUS/a.txt"]
     kept = [word for word in words if not word.startswith(("budget.", "+experiment=quickstart"))]
     small = [word for word in SMALL if word != "model=tiny" or "model=transformers" not in words]

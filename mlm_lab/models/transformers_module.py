@@ -176,18 +176,18 @@ class WrappedEncoder(nn.Module):
         """Of one row, on tensors that have a shape and nothing else, with attention written out as matrix products."""
         from torch.utils.flop_counter import FlopCounterMode
 
-        for device in ("meta", "cpu"):  # some code looks into its tensors
-            try:
-                with torch.random.fork_rng(devices=[]), torch.device(device), torch.no_grad():
-                    model = make(self.config, copy.deepcopy(self.theirs), attn_implementation="eager").eval().requires_grad_(False)
-                    ids = torch.ones(1, length, dtype=torch.long)
-                    with FlopCounterMode(display=False) as counter:
-                        model(input_ids=ids, attention_mask=torch.ones_like(ids))
-                return float(counter.get_total_flops())
-            except (NotImplementedError, RuntimeError):
-                if device == "cpu":
-                    raise
-        raise AssertionError
+        def on(device: str) -> float:
+            with torch.random.fork_rng(devices=[]), torch.device(device), torch.no_grad():
+                model = make(self.config, copy.deepcopy(self.theirs), attn_implementation="eager").eval().requires_grad_(False)
+                ids = torch.ones(1, length, dtype=torch.long)
+                with FlopCounterMode(display=False) as counter:
+                    model(input_ids=ids, attention_mask=torch.ones_like(ids))
+            return float(counter.get_total_flops())
+
+        try:
+            return on("meta")
+        except (NotImplementedError, RuntimeError):  # some code looks into its tensors
+            return on("cpu")
 
 
 def make(config: TransformersEncoder, theirs: Any, **how: Any) -> nn.Module:

@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING, Any
 from mlm_lab.errors import UserError
 from mlm_lab.report.records import COMMON, TUNED, Record
 from mlm_lab.report.rows import CONFIG, Row, spelt_alike
+from mlm_lab.sweep.sweep_file import LESS_IS_BETTER, SEED
 
 if TYPE_CHECKING:
     from mlm_lab.sweep.sweep_file import SweepFile, Tune
-
-LOWER = ("loss", "perplexity", "bits_per_character", "plateau_left_step", "seconds")
-"""Ends of the names of metrics of which less is better."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +65,7 @@ class Declaration:
 
     def is_better_higher(self, metric: str) -> bool:
         """Whether more of a metric is better."""
-        return self.higher_is_better if metric == self.metric else not metric.endswith(LOWER)
+        return self.higher_is_better if metric == self.metric else not metric.endswith(LESS_IS_BETTER)
 
 
 def of_sweep(name: str, sweep: SweepFile, records: Sequence[Record], rows: Sequence[Row], tune: Mapping | None = None) -> Declaration:
@@ -75,9 +73,8 @@ def of_sweep(name: str, sweep: SweepFile, records: Sequence[Record], rows: Seque
     file change them; a search has the arms that it found. tune: tune.json.
 
     Raises:
-        UserError: a loss is to be maximized; the contrast is the baseline.
+        UserError: the contrast is the baseline.
     """
-    _refuse_goal(sweep)
     study = sweep.study
     arms, planned = _of_points(sweep, records)
     if TUNED not in planned and tune is not None and COMMON in planned:  # no records: each arm that has a rate of its own
@@ -99,7 +96,7 @@ def of_sweep(name: str, sweep: SweepFile, records: Sequence[Record], rows: Seque
         baseline=None if sweep.is_searched and not primary else baseline,
         contrast=contrast,
         metric=metric,
-        higher_is_better=sweep.goal == "maximize" if metric == sweep.metric else not metric.endswith(LOWER),
+        higher_is_better=sweep.goal == "maximize" if metric == sweep.metric else not metric.endswith(LESS_IS_BETTER),
         metrics=study.metrics,
         margin=study.margin,
         ordered=study.ordered,
@@ -142,7 +139,7 @@ def of_words(name: str, words: Mapping[str, str], rows: Sequence[Row]) -> Declar
         baseline=baseline,
         contrast=chosen.get("contrast"),
         metric=metric,
-        higher_is_better=metric is not None and not metric.endswith(LOWER),
+        higher_is_better=metric is not None and not metric.endswith(LESS_IS_BETTER),
         metrics=(),
         margin=_margin(words.get("margin")),
         ordered=False,
@@ -155,17 +152,6 @@ def of_words(name: str, words: Mapping[str, str], rows: Sequence[Row]) -> Declar
 _OF_ARMS = ("baseline", "contrast")
 
 
-def _refuse_goal(sweep: SweepFile) -> None:
-    """A study that takes the largest loss for the best would call every verdict by its opposite."""
-    if sweep.goal == "maximize" and sweep.metric.endswith(LOWER):
-        raise UserError(
-            f"less of {sweep.metric} is better",
-            where=f"{sweep.path}, metric",
-            given="goal: maximize",
-            fix="goal: minimize",
-        )
-
-
 def _refuse_itself(baseline: str | None, contrast: str | None, arms: Mapping[str, Mapping[str, Any]], where: str) -> None:
     if contrast is not None and contrast == baseline:
         others = ", ".join(arm for arm in arms if arm != baseline)
@@ -174,8 +160,6 @@ def _refuse_itself(baseline: str | None, contrast: str | None, arms: Mapping[str
 
 def _of_points(sweep: SweepFile, records: Sequence[Record]) -> tuple[dict[str, Mapping[str, Any]], dict[str, list[tuple[str, int | None]]]]:
     """The arms in the file's order, those that only the records have after them; and the points of each table."""
-    from mlm_lab.sweep.sweep_file import SEED
-
     common = [record for record in records if COMMON in record.tables]
     of_file = sweep.points()
     seen = {record.arm for record in common}

@@ -11,7 +11,6 @@ from itertools import product
 
 from mlm_lab.errors import InvalidFields, UserError, refuse
 from mlm_lab.keys import suggest
-from mlm_lab.report.declaration import LOWER
 from mlm_lab.sweep import logged_metrics
 from mlm_lab.sweep.points import Point, find_arm, make_point
 from mlm_lab.sweep.sweep_file import Distribution, SweepFile
@@ -136,12 +135,6 @@ def _check_metrics(sweep: SweepFile, points: Sequence[Point]) -> None:
     arms = {point.arm: point.config for point in reversed(points)}
     missing = logged_metrics.missing(list(wanted), list(arms.values()))
     known = sorted({name for config in arms.values() for name in logged_metrics.plain(config)})
-    wrong_way = {
-        f"{name}: goal {goal}, but of this metric less is better": _line(sweep, place)
-        for name, goal, place in _goals(sweep)
-        if goal == "maximize" and name.endswith(LOWER)
-    }
-    _refuse(f"{sweep.path}: goals", wrong_way)
     found = {
         f"{name}: a metric that no run logs{suggest(name, known)} ({', '.join(known)})": _line(sweep, wanted[name]) for name in missing
     }
@@ -152,9 +145,3 @@ def _published() -> list[str]:
     from mlm_lab.report import published
 
     return list(published.facts()["studies"])
-
-
-def _goals(sweep: SweepFile) -> list[tuple[str, str, str]]:
-    """(metric, goal, where it stands) of whatever has a goal."""
-    tune = sweep.study.tune
-    return [(sweep.metric, sweep.goal, "metric.goal"), *([(tune.metric, tune.goal, "description.tune.goal")] if tune else [])]

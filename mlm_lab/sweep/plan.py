@@ -69,7 +69,8 @@ def plan(sweep: SweepFile, points: Sequence[Point], jobs: int, pilot_runs: Seque
         points = [points[0]] * (sweep.run_cap or 1)
     tried = [trial for of_arm in tune.trials(sweep.study.tune, points).values() for trial in of_arm.values()] if sweep.study.tune else []
     costs = predict([*tried, *points, *(points if tried else ())], jobs)  # tuned points cost what the common-rate ones cost
-    show_costs(sweep, costs, len(tried), jobs)
+    tuning, common, tuned = costs[: len(tried)], costs[len(tried) :][: len(points)], costs[len(tried) + len(points) :]
+    show_costs(sweep, tuning, common, tuned, jobs)
     pilots.show_power(sweep, points, pilot, difference)
     if not sweep.is_searched:
         show_gate(sweep, points)
@@ -225,24 +226,24 @@ def _more(config: RunConfig, name: str) -> float:
     return (passes * train + held_out) / (passes * min(train, EVALUATED_EXAMPLES) + held_out)
 
 
-def show_costs(sweep: SweepFile, costs: Sequence[Cost], trials: int, jobs: int) -> None:
-    """The table, and what is left to run of it."""
-    tuned_from = trials + (len(costs) - trials) // 2 if trials else len(costs)
+def show_costs(sweep: SweepFile, tuning: Sequence[Cost], common: Sequence[Cost], tuned: Sequence[Cost], jobs: int) -> None:
+    """The table, and what is left to run of it. tuned: the points at the values that `tuning` is to find, or empty as that is."""
     arms: dict[str, list[Cost]] = {}
-    for number, cost in enumerate(costs):
-        kind = ", tuning" if number < trials else ", tuned" if number >= tuned_from else ""
-        arms.setdefault(f"{cost.point.arm}{kind}", []).append(cost)
+    for kind, costs in ((", tuning", tuning), ("", common), (", tuned", tuned)):
+        for cost in costs:
+            arms.setdefault(f"{cost.point.arm}{kind}", []).append(cost)
     rows = [_row(arm, of_arm) for arm, of_arm in arms.items()]
-    at_most = " at most" if sweep.is_searched or trials else ""
+    at_most = " at most" if sweep.is_searched or tuned else ""
     note = f"{NOTE}\ntuned: at each arm's own value, which is not known yet; where it is the common one its runs are the common ones"
-    console.table(f"Plan: {len(costs)} runs{at_most}", COLUMNS, rows, note if trials else NOTE)
-    own = [cost for cost in costs[:tuned_from] if sweep.is_searched or not is_finished(cost.point)]
-    missing, done = [*own, *costs[tuned_from:]], tuned_from - len(own)
+    console.table(f"Plan: {len(tuning) + len(common) + len(tuned)} runs{at_most}", COLUMNS, rows, note if tuned else NOTE)
+    known = [*tuning, *common]
+    left = [cost for cost in known if sweep.is_searched or not is_finished(cost.point)]
+    missing, done = [*left, *tuned], len(known) - len(left)
     flops, tokens = (sum(getattr(cost, name) for cost in missing) for name in ("flops", "tokens"))
-    least = makespan([cost.seconds for cost in own], jobs)
+    least = makespan([cost.seconds for cost in left], jobs)
     console.say(
         f"predicted time with --jobs {jobs}: "
-        + (f"{console.duration(least)} to " if trials else "")
+        + (f"{console.duration(least)} to " if tuned else "")
         + f"{console.duration(makespan([cost.seconds for cost in missing], jobs))}"
         f" for {len(missing)} runs{at_most} ({flops:.2g} FLOPs, {tokens:,.0f} corpus tokens)" + (f"; {done} are finished" if done else "")
     )

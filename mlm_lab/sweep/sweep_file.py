@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 BUDGETS = ("steps", "tokens", "flops", "hours")
 METHODS = ("grid", "random", "bayes")
 GOALS = ("minimize", "maximize")
+LESS_IS_BETTER = ("loss", "perplexity", "bits_per_character", "plateau_left_step", "seconds")
+"""Ends of the names of metrics of which less is better."""
 DISTRIBUTIONS = ("int_uniform", "uniform", "q_uniform", "log_uniform_values", "q_log_uniform_values")
 """Of W&B's distributions those that a range of a config key needs; each has a counterpart in Optuna."""
 KEYS = ("program", "method", "metric", "parameters", "command", "early_terminate", "run_cap", "description", "name", "project", "entity")
@@ -212,6 +214,7 @@ def read(path: Path | str) -> SweepFile:
     mistakes.expect("method", values.get("method") in METHODS, f"method: must be one of {', '.join(METHODS)}")
     metric = mistakes.mapping("metric", values.get("metric"), ("name", "goal", "target"), needed=("name", "goal"))
     mistakes.expect("metric.goal", metric.get("goal") in (*GOALS, None), f"metric.goal: must be one of {', '.join(GOALS)}")
+    _check_goal("metric", metric.get("name"), metric.get("goal"), mistakes)
     parameters = _parameters(values.get("parameters"), values.get("method"), mistakes)
     command = values.get("command") or []
     _check_command(command, mistakes)
@@ -393,6 +396,12 @@ def _parameter(key: str, spec: dict[str, Any], method: Any, mistakes: _Mistakes)
     return None
 
 
+def _check_goal(place: str, metric: Any, goal: Any, mistakes: _Mistakes) -> None:
+    """A study that takes the largest loss for the best would call every verdict by its opposite."""
+    right = goal != "maximize" or not str(metric).endswith(LESS_IS_BETTER)
+    mistakes.expect(f"{place}.goal", right, f"{metric}: goal {goal}, but of this metric less is better")
+
+
 def _check_command(command: Any, mistakes: _Mistakes) -> None:
     if not isinstance(command, list) or "mlm_lab" not in command or "${args_no_hyphens}" not in command:
         example = "[${env}, ${interpreter}, -m, mlm_lab, +experiment=ablation, study=NAME, ${args_no_hyphens}]"
@@ -442,6 +451,7 @@ def _tune(given: Any, parameters: Mapping[str, Any], mistakes: _Mistakes) -> Tun
     own = isinstance(seeds, tuple) and tune["seed"] in seeds
     mistakes.expect("description.tune.values", isinstance(tune["values"], list) and len(tune["values"]) > 1, "tune.values: at least two")
     mistakes.expect("description.tune.goal", tune["goal"] in GOALS, f"tune.goal: must be one of {', '.join(GOALS)}")
+    _check_goal("description.tune", tune["metric"], tune["goal"], mistakes)
     mistakes.expect("description.tune.seed", _is_whole(tune["seed"]), "tune.seed: must be a whole number")
     mistakes.expect("description.tune.seed", not own, "tune.seed: must be none of the sweep's seeds: what chose is not used to test")
     share = tune["budget_share"]

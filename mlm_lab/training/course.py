@@ -11,8 +11,6 @@ import torch
 
 from mlm_lab.data.token_store import TokenStore
 from mlm_lab.models.decoder import TransformerDecoder
-from mlm_lab.models.transformer import TransformerEncoder
-from mlm_lab.models.transformers_module import WrappedEncoder
 from mlm_lab.training.budget import StepFacts
 from mlm_lab.training.data import ATTENTION_MASKS, PhaseDataset, StepDataset
 from mlm_lab.training.phases import Phase, borders, examples_until, phase_at, phases_of, steps_until
@@ -181,8 +179,8 @@ class Course:
         share = min(micro_batch_size or phase.batch_size, phase.batch_size) / phase.batch_size
         batch = self.sample_batch(phase=phase.number)
         values = 0
-        for stack in self.module.modules():
-            if isinstance(stack, TransformerEncoder | WrappedEncoder):
+        for stack in self.module.children():
+            if hasattr(stack, "num_layers"):  # an encoder, a generator, a decoder: no head
                 mask = "decoder_attention_mask" if isinstance(stack, TransformerDecoder) else "attention_mask"
                 values += batch[mask].numel() * stack.hidden_size * stack.num_layers
         activations = 17 * values * share * bytes_a_value

@@ -2,6 +2,8 @@
 
 module -> each block sharded, then the rest as one: the embeddings stay with the heads that are tied to them
 rank r: rows first_r .. of every parameter and moment -> its file of a checkpoint -> read back by any number of ranks, or by one alone
+
+Not torch.distributed.checkpoint: its metadata is a pickle, which is a program and is never read here.
 """
 
 from __future__ import annotations

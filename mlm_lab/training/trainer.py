@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from mlm_lab.errors import require
 
@@ -51,6 +52,8 @@ class TrainerSettings:
     """Steps between rows of metrics.csv; metrics are fetched from the device only then."""
     timeout_seconds: float
     """How long a step waits for a data worker or for another rank before the run ends with a message."""
+
+    ADDED: ClassVar[Mapping[str, object]] = {"fused_loss": "auto", "attention": "auto", "timeout_seconds": 1800.0}
 
     def __post_init__(self) -> None:
         require(

@@ -86,7 +86,7 @@ class HeldOut:
 
 
 def _alike(some: list[Batch], others: list[Batch]) -> bool:
-    return all(
+    return len(some) == len(others) and all(
         one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
         for one, other in zip(some, others, strict=True)
     )

@@ -37,8 +37,9 @@ def test_an_arm_is_not_compared_with_itself(tmp_path: Path, given: dict[str, str
 @pytest.mark.parametrize("metric", ["probe/mlm_15_loss", "val/mlm_perplexity", "probe/bits_per_character"])
 def test_no_loss_is_maximized(tmp_path: Path, metric: str) -> None:
     assert not of_file(tmp_path, metric=metric).is_better_higher(metric)
-    with pytest.raises(UserError, match=f"less of {metric} is better"):
-        of_file(tmp_path, metric=metric, goal="maximize")
+    text = synthetic.SWEEP.replace("probe/mlm_15_loss", metric)
+    with pytest.raises(UserError, match=f"{metric}: goal maximize, but of this metric less is better"):
+        read(synthetic.write_sweep(tmp_path, text.replace("goal: minimize", "goal: maximize")))
     assert of_file(tmp_path, metric="pydocs_entities/f1", goal="maximize").is_better_higher("pydocs_entities/f1")
 
 

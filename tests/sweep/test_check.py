@@ -49,11 +49,6 @@ MISTAKES = [
         ("ordered: true", "published: [wettig_mask_rate]"),
         "line 10: published: no such table as wettig_mask_rate; did you mean wettig_mask_rate_sweep_large?",
     ),
-    (("goal: minimize}\ndes", "goal: maximize}\ndes"), "line 4: probe/mlm_15_loss: goal maximize, but of this metric less is better"),
-    (
-        ("ordered: true", TUNE.replace("minimize", "maximize")),
-        "line 10: val/loss: goal maximize, but of this metric less is better",
-    ),
     (("ordered: true", "factor: [objective.ratio]"), "line 10: objective.ratio: no such key"),
     (("ordered: true", TUNE.replace("peak_lr", "peek_lr")), "line 10: optim.peek_lr: no such key; did you mean optim.peak_lr?"),
     (("ordered: true", TUNE.replace("val/loss", "val/lost")), "line 10: val/lost: a metric that no run logs; did you mean val/loss?"),

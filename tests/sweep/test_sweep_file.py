@@ -79,6 +79,8 @@ MISTAKES = [
     (("program:", "programme:"), 2, "unknown key 'programme'; did you mean program?"),
     (("method: grid", "method: gird"), 3, "method: must be one of grid, random, bayes"),
     (("goal: minimize", "goal: least"), 4, "metric.goal: must be one of minimize, maximize"),
+    (("goal: minimize", "goal: maximize"), 4, "probe/mlm_15_loss: goal maximize, but of this metric less is better"),
+    (("ordered: true", TUNE.replace("minimize", "maximize")), 10, "val/loss: goal maximize, but of this metric less is better"),
     (("name: probe/mlm_15_loss, ", ""), 4, "metric: name is missing"),
     (("  question:", "  qestion:"), 6, "unknown key 'qestion'; did you mean question?"),
     ((", contrast: 0.4", ""), 7, "primary: contrast is missing"),

@@ -115,7 +115,7 @@ def test_tuned_runs_are_an_upper_bound(sweep: SweepFile, monkeypatch: pytest.Mon
     cost = plan.Cost(points[0], 1e6, 50, 5000, 1e11, 0.5, seconds=60.0)
     short = [replace(cost, seconds=15.0, point=replace(points[0], seed=0))] * 4
     every = [replace(cost, point=point) for point in points]
-    plan.show_costs(sweep, [*short, *every, *every], 4, jobs=1)
+    plan.show_costs(sweep, short, every, every, jobs=1)
     said = capsys.readouterr().out
     assert "Plan: 22 runs at most" in said and said.count(", tuned ") == 3 and "3 are finished" in said
     assert "7:00 to 16:00 for 19 runs at most" in said

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from mlm_lab.training.validation import FURTHER_PROBES, HeldOut, evaluate
+from mlm_lab.training.validation import FURTHER_PROBES, HeldOut, _alike, evaluate
 from tests.training.tiny_run import make_config, make_course
 
 
@@ -138,6 +138,12 @@ def test_a_recipe_that_never_masks_has_no_figure_for_masks(mix):
     assert ("probe/mlm_15_masked_loss" in values) != never and ("probe/mlm_40_accuracy" in values) != never
     assert {"val/loss", "probe/mlm_15_random_loss", "probe/mlm_15_kept_accuracy", "probe/mlm_40_random_loss"} <= set(values)
     assert ("val/mlm_masked_loss" in values) != never
+
+
+def test_other_numbers_of_batches_are_other_recipes(course):
+    """A pair objective's rows may be fewer than its probe's, and begin alike."""
+    batches = held_out(course).batches[""]
+    assert _alike(batches, list(batches)) and not _alike(batches, batches[:1]) and not _alike(batches[:1], batches)
 
 
 def test_a_probe_that_is_the_recipe_itself_is_measured_once():

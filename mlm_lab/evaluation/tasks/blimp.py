@@ -6,10 +6,10 @@ Files evaluation.data_dir/blimp/PARADIGM.jsonl(.gz), as many as there are, or al
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -44,6 +44,8 @@ class Blimp(Task):
     """Pairs of each paradigm at most, chosen by a hash of their text; null: all (1000)."""
     by_paradigm: bool
     """Whether each paradigm is a metric of its own too: PARADIGM/accuracy, PARADIGM/RULE/accuracy."""
+
+    ADDED: ClassVar[Mapping[str, object]] = {"by_paradigm": False}
 
     def pools(self, evaluation: Evaluation) -> bool:
         return False
