@@ -134,6 +134,7 @@ def measure(
     import torch
 
     from mlm_lab.training.metrics import LOSS_PREFIX, Meter
+    from mlm_lab.training.xla import close_step
 
     was_training = module.training
     module.eval()
@@ -149,6 +150,7 @@ def measure(
             for loss, count in module.target_counts(tensors).items():
                 meter.add(f"{LOSS_PREFIX}{loss}", output.losses[loss], count)
             meter.add_all(output.metrics)
+            close_step(device)  # each batch by itself: the same graph
     module.train(was_training)
     return meter.fetch(reduce)
 
