@@ -77,7 +77,7 @@ class _Claim:
 
     def is_alive(self, is_locked: bool) -> bool:
         """is_locked: whether we have the lock, which no living process of this machine can have then."""
-        if self.machine == _machine() and (is_locked or not _exists(self.process)):
+        if self.machine == _machine() and (is_locked or not process_exists(self.process)):
             return False
         return self.age < DEAD_AFTER_SECONDS
 
@@ -179,7 +179,8 @@ def _machine() -> str:
     return _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else socket.gethostname()
 
 
-def _exists(process: int) -> bool:
+def process_exists(process: int) -> bool:
+    """Whether a process of this machine has that id."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

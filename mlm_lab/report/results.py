@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from mlm_lab.claim import process_exists
 from mlm_lab.errors import UserError
 from mlm_lab.report.rows import CONFIG, Row
 
@@ -114,9 +115,13 @@ def write_rows(file: Path, rows: Sequence[Row], columns: Sequence[str]) -> None:
 
 
 def write_text(file: Path, content: str) -> None:
-    """Write a file atomically."""
+    """Write a file atomically, and remove what a process that was killed in it has left."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    for left in file.parent.glob(f".{file.name}.*-*"):
+        writer = left.name.removeprefix(f".{file.name}.").partition("-")[0]
+        if writer.isdecimal() and not process_exists(int(writer)):
+            left.unlink(missing_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.{os.getpid()}-")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as handle:
             handle.write(content)

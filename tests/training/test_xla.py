@@ -72,6 +72,24 @@ def test_a_step_ends_with_the_optimiser_s(tmp_path, monkeypatch, objective):
     assert seen == [[], []]
 
 
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_no_running_sum_of_truth_values(objective):
+    """XLA's stays bool where torch's counts: span_corruption's gaps were in wrong places there."""
+    course, summed = make_course(make_config(f"objective={objective}")), []
+
+    class Sums(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+            if "cumsum" in str(function):
+                summed.append(arguments[0].dtype)
+            return function(*arguments, **(keywords or {}))
+
+    course.module.static_shapes = True
+    with Sums():
+        course.module(course.sample_batch())
+    assert torch.bool not in summed
+    assert summed or objective != "span_corruption", "it is looked at where there are some"
+
+
 def test_a_fetch_leaves_nothing_open(monkeypatch):
     meter, log = Meter(), Log()
     monkeypatch.setattr(metrics, "close_step", log.mark)
