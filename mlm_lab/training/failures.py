@@ -46,9 +46,7 @@ def explain(error: BaseException, sizes: str, timeout_seconds: float, rank_count
     """The error in words; None where it is none of these."""
     text, first = str(error), str(error).strip().partition("\n")[0]
     if isinstance(error, MemoryError) or re.search(_NO_MEMORY, text):
-        fix = (
-            "trainer.micro_batch_size=N computes a step in parts and never changes its result; or a smaller batch_size, max_length or model"
-        )
+        fix = "trainer.micro_batch_size=N computes a step in parts, with the same gradient; or a smaller batch_size, max_length or model"
         return UserError("out of memory", where=first or None, given=sizes, fix=fix)
     if re.search(_WORKER_STUCK, text):
         return UserError(
