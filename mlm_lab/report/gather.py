@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mlm_lab.report.rows import CONFIG, Row, config_text, flatten, text
-from mlm_lab.run_config import EVALUATION_LEFT_OUT, RUN_KEYS, TRAINER_KEYS
+from mlm_lab.run_config import EVALUATED_DIGITS, EVALUATION_LEFT_OUT, RUN_KEYS, TRAINER_KEYS
 
 HASHED = (*RUN_KEYS, "data", "tokenizer", "pretrained", "seeds")
 """Parts of the config that enter a run's hash, with some keys of the trainer; seeds.finetune does not."""
@@ -175,6 +175,7 @@ def _row(summary: Mapping, config: Mapping, study: str) -> Row:
         "error": (summary.get("error") or "").split("\n")[0] or None,
         "seed": config.get("seed"),
         "tuned": (summary.get("tuned") or {}).get(study),
+        "evaluated": " ".join(sorted(digest[:EVALUATED_DIGITS] for digest in summary.get("evaluated") or ())),
         "precision": summary.get("precision") or config.get("trainer", {}).get("precision"),
         **{name: summary.get(name) for name in NUMBERS},
         "flops": flops.get("total"),

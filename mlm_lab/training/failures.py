@@ -23,7 +23,7 @@ _WORKER_STUCK = r"DataLoader timed out"
 _WORKER_GONE = r"DataLoader worker \(pid"
 _RANK_STUCK = r"(?i)timed out (waiting|after)|Timeout\(ms\)|wait timeout"
 _RANK_GONE = r"Connection (closed|reset) by peer|Broken pipe|remote process exited|NCCL (error|communicator)|Socket closed"
-IN_PARTS = "trainer.micro_batch_size=N computes a step in parts and never changes its result; or a smaller batch_size, max_length or model"
+IN_PARTS = "trainer.micro_batch_size=N computes a step in parts, with the same gradient; or a smaller batch_size, max_length or model"
 CONTINUES = "run the same command again: it continues from the last checkpoint"
 WATCH_SECONDS, ENDING_SECONDS = 0.2, 2.0
 

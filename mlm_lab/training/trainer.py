@@ -22,7 +22,8 @@ ATTENTIONS = ("auto", "written_out", "sdpa", "varlen")
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerSettings:
-    """One machine or many; the result does not depend on it beyond the rounding of sums, except by precision and compile."""
+    """One machine or many; the result does not depend on it beyond the rounding of sums and the draws of
+    dropout, except by precision and compile."""
 
     accelerator: str
     """auto, cpu, gpu, tpu, mps: Lightning's names."""
@@ -47,7 +48,11 @@ class TrainerSettings:
     the precision (models/attention.py); varlen: leaves out other documents of a row (GPUs in bf16, attention_dropout 0). A relative bias is
     always written out, and a decoder has no varlen. Changes a result by the rounding of sums alone."""
     micro_batch_size: int | None
-    """Sequences that pass through a device at a time; null: a rank's whole share of the step. Follows memory, never changes the result."""
+    """Sequences that pass through a device at a time; null: a rank's whole share of the step. Follows memory;
+    what it changes is the rounding of sums and, in a model with dropout, which values are dropped."""
+    activation_checkpointing: bool
+    """Whether each layer keeps its input alone for the backward pass and computes the rest a second time: a layer's activations in place
+    of all layers', for about a third more time (Chen et al. 2016). Never changes the result."""
     num_workers: int
     """Processes of each rank that make batches; 0 makes them in the training process (a batch takes a millisecond)."""
     log_every_steps: int
@@ -55,7 +60,12 @@ class TrainerSettings:
     timeout_seconds: float
     """How long a step waits for a data worker or for another rank before the run ends with a message."""
 
-    ADDED: ClassVar[Mapping[str, object]] = {"fused_loss": "auto", "attention": "auto", "timeout_seconds": 1800.0}
+    ADDED: ClassVar[Mapping[str, object]] = {
+        "fused_loss": "auto",
+        "attention": "auto",
+        "activation_checkpointing": False,
+        "timeout_seconds": 1800.0,
+    }
 
     def __post_init__(self) -> None:
         require(
