@@ -14,7 +14,8 @@
 
 summary.json, written whole by each update (a reader sees the old one or the new one, never a part); a number that is not finite is null:
 
-    status                 running, finished, failed or interrupted; error: what stopped the last start, null if nothing did
+    status                 running, finished, failed or interrupted; error: what stopped the last start, null if nothing did; failure:
+                           diverged, outside or fault (errors.py), null likewise
     study, tags            as configured; studies: every study that started the run or found it finished
     tuned                  {study: "optim.peak_lr=0.002"}: in which studies the run has what was chosen for its arm
     evaluated              what of the evaluation is finished: the hash of each task's cells (run_config.evaluations_asked)
@@ -31,7 +32,8 @@ summary.json, written whole by each update (a reader sees the old one or the new
                            frequency and by their two neighbours alone; left_plateau, plateau_left_step: whether and by which step the run
                            knew more than frequencies, with plateau_mark, the loss that says so (training/plateau.py; null: not watched)
     evaluation             {task: {metric: {n, mean, std, median, values, seeds, collapsed, failed, protocol, baselines, above_floor,
-                           floor: {n, mean, std, median, values, seeds, collapsed, failed}}}}, glue: {average: likewise} where it is whole
+                           floor: {n, mean, std, median, values, seeds, collapsed, failed}}}}, glue: {average: likewise} where it is whole;
+                           failed_outside: those of failed that memory ended, where there are any
     evaluation_settings    {task: {protocol, label, setting, tried, cells: {seed: folder}, floor: {the same}}}: how they were found
     evaluation_at          {step: {task: as in evaluation}}: of weights on the way
     overlap                {task: {part: {examples, shared, too_short, share}}}: examples that the training text contains

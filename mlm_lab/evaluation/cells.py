@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mlm_lab.errors import DIVERGED, OUTSIDE
 from mlm_lab.evaluation.measures.measure import Failed, Measure, Outcome, Subject
 from mlm_lab.evaluation.protocol import Setting
 from mlm_lab.evaluation.task import FLOOR, TaskData
@@ -130,7 +131,7 @@ def run_cell(cell: Cell, measure: Measure, subject: Subject) -> dict:
     try:
         outcome = measure(subject, cell.seed)
     except (Failed, torch.OutOfMemoryError) as error:
-        record |= {"status": "failed", "reason": str(error)}
+        record |= {"status": "failed", "reason": str(error), "failure": DIVERGED if isinstance(error, Failed) else OUTSIDE}
     else:
         record |= {"metrics": outcome.metrics, "collapsed": outcome.collapsed, **outcome.facts}
         record |= {"unlabelled_fingerprint": cell.unlabelled} if cell.unlabelled else {}

@@ -22,8 +22,8 @@ HASHED = (*RUN_KEYS, "data", "tokenizer", "pretrained", "seeds")
 CURVE_PREFIXES = ("val/", "probe/")
 OVERLAP = "overlap/"
 NUMBERS = ("steps", "tokens", "positions", "seconds", "tokens_per_second", "peak_memory_bytes")
-FINISHED, DAMAGED = "finished", "damaged"
-OF_START = ("failed", "collapsed")
+FINISHED, FAILED, DAMAGED = "finished", "failed", "damaged"
+OF_START = ("failed", "failed_outside", "collapsed")
 """Lists of fine-tuning seeds in an evaluation's entry, of which the row keeps the length."""
 
 
@@ -173,6 +173,7 @@ def _row(summary: Mapping, config: Mapping, study: str) -> Row:
         "weights_sha256": summary.get("weights_sha256"),
         "status": summary.get("status"),
         "error": (summary.get("error") or "").split("\n")[0] or None,
+        "failure": summary.get("failure"),
         "seed": config.get("seed"),
         "tuned": (summary.get("tuned") or {}).get(study),
         "precision": summary.get("precision") or config.get("trainer", {}).get("precision"),

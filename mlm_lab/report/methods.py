@@ -24,7 +24,9 @@ _WORDS = (
 _EVERY_RUN = (
     "A permutation p is given where the number of seeds lets it reach the level (from 6). Every finished run counts, on the plateau or "
     "collapsed too; an arm with such runs is never called better, and its spread stays out of the pool. Failed runs have no number and are "
-    "listed."
+    "listed. Where runs or fine-tunings failed by themselves (their loss was not finite, or nobody knows why), those that came through "
+    "are a selection on the outcome: such an arm is likewise never called better or equivalent. Those that something outside ended (a "
+    "full disk, memory) are missing, and say nothing of the arm."
 )
 _AVERAGES = (
     "GLUE averages are named: nine_columns (BERT's: MNLI matched and mismatched apart, without WNLI), eight_tasks (ELECTRA's: MNLI matched "

@@ -31,7 +31,7 @@ _THEN = (
     "plateau_left_step",
     "precision",
 )
-_GROUPS = ("hardware/", "versions/", "git_commit", "error", "fingerprints/")
+_GROUPS = ("hardware/", "versions/", "git_commit", "error", "failure", "fingerprints/")
 _CURVE_FIRST = ("config_hash", "step", "tokens", "seconds", "flops")
 
 
@@ -72,7 +72,8 @@ def merge(known: Iterable[Row], found: Iterable[Row]) -> tuple[list[Row], list[s
         if same and old:
             merged[name] = {**old, **row, "status": _better(old, row)}
             if merged[name]["status"] == "finished":
-                merged[name].pop("error", None)
+                for column in ("error", "failure"):
+                    merged[name].pop(column, None)
         elif row.get("status") == "finished" or old.get("status") != "finished":
             merged[name] = row
     return list(merged.values()), conflicts

@@ -94,6 +94,7 @@ def _seeds(n: int) -> str:
 
 def _state(study: Study) -> Iterator[Block]:
     yield from _stuck(study)
+    yield from _failed(study)
     planned = study.declaration.planned
     for table in planned:
         grid = run_tables.grid(study, table)
@@ -131,6 +132,19 @@ def _stuck(study: Study) -> Iterator[Block]:
         yield Paragraph(
             f"**{every.count(False)} of {len(every)} runs never left the unigram plateau**, and learnt how frequent each token is and "
             f"nothing else: {arms}."
+        )
+
+
+def _failed(study: Study) -> Iterator[Block]:
+    """Runs that are missing for what they computed: what is left of their arms was selected by its outcome."""
+    tables = [study.common, *([study.tuned] if study.tuned is not None else [])]
+    arms = {row["config_hash"]: arm for table in tables for arm, rows in table.failed.items() for row in rows}
+    if arms:
+        counts = ", ".join(f"`{arm}` ({list(arms.values()).count(arm)})" for arm in dict.fromkeys(arms.values()))
+        failed = "1 run failed by itself" if len(arms) == 1 else f"{len(arms)} runs failed by themselves"
+        yield Paragraph(
+            f"**{failed}**, and no machine ended {'it' if len(arms) == 1 else 'them'}: {counts}. Such an arm is not called better or "
+            "equivalent for the runs that came through."
         )
 
 
@@ -256,7 +270,7 @@ def _listing(study: Study) -> Iterator[Block]:
     found: Sequence = [table for table in (run_tables.failures(study), run_tables.flagged(study)) if table is not None]
     yield Heading("Failed, missing and flagged runs")
     if not found:
-        yield Paragraph("None: every planned run is finished, none stayed on the plateau, no fine-tuning collapsed.")
+        yield Paragraph("None: every planned run is finished, none stayed on the plateau, no fine-tuning collapsed or failed.")
     yield from found
 
 

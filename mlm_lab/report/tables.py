@@ -189,8 +189,8 @@ def _escaped_table(result: MetricResult, name: str) -> Table:
         numbers = [score(cell.mean), score(cell.std), score(cell.median), interval(cell.low, cell.high)] if cell else ["-"] * 4
         rows.append([arm, kept, *numbers, *([score(contrast.difference, sign=True) if contrast else "-"] if contrasts else [])])
     note = (
-        "Without the runs that stayed on the plateau or whose fine-tuning collapsed. That is a selection on the outcome: it describes the "
-        "runs that came through, and tests nothing."
+        "Without the runs that stayed on the plateau or whose fine-tuning collapsed or failed. That is a selection on the outcome: it "
+        "describes the runs that came through, and tests nothing."
     )
     columns = ["arm", "runs kept", "mean", "std", "median", "95 % interval", *(["difference"] if contrasts else [])]
     return Table(f"{name}-escaped", f"{result.column.label}, only the runs that are not flagged", columns, rows, note)
