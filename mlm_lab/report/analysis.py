@@ -130,7 +130,7 @@ def _metric(column: Column, by_arm: ByArm, failed: ByArm, declaration: Declarati
         clean = {arm: [row for row in rows if not is_flagged(row, metric)] for arm, rows in having.items()}
         if any(len(clean[arm]) < len(rows) for arm, rows in having.items()):
             escaped = _metric(column, {arm: rows for arm, rows in clean.items() if rows}, failed, declaration, flagged=False)
-    excluded = {arm: reasons(metric, by_arm[arm], failed.get(arm, ())) for arm in having}
+    excluded = {arm: reasons(metric, *(_tested(runs.get(arm, ()), declaration) for runs in (by_arm, failed))) for arm in having}
     comparison, reason = _compare(column, scores, having, declaration, excluded) if named else (None, "not named before the runs")
     return MetricResult(
         column=column,
@@ -145,6 +145,11 @@ def _metric(column: Column, by_arm: ByArm, failed: ByArm, declaration: Declarati
         collapsed=collapsed,
         escaped=escaped,
     )
+
+
+def _tested(rows: Sequence[Row], declaration: Declaration) -> list[Row]:
+    """Those of seeds that chose nothing."""
+    return [row for row in rows if seed_of(row) not in declaration.pilot_seeds]
 
 
 def _compare(

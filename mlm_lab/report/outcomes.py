@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mlm_lab.errors import OUTSIDE
-from mlm_lab.evaluation.summary import NO_METRIC
 from mlm_lab.report.gather import FAILED
 from mlm_lab.report.rows import Row, flag, number
 
 _TOLD = ("UserError: ", "error: ", "OSError: ", "MemoryError", "OutOfMemoryError: ")
 _NOT_FINITE = "not finite"
 """How errors begin that are no outcome, and what the one says that is; for runs that were recorded before `failure` was."""
+
+_NO_METRIC = "none"
+"""The metric of a task of which every fine-tuning failed (evaluation/summary.py)."""
 
 
 def failed_by_itself(row: Row) -> bool:
@@ -30,7 +32,7 @@ def failed_by_itself(row: Row) -> bool:
 
 def failed_cells(row: Row, metric: str) -> tuple[int, int]:
     """Of the run's fine-tunings on the metric's task: how many failed, and how many of these by themselves."""
-    for name in (metric, f"{metric.partition('/')[0]}/{NO_METRIC}"):  # the second where not one of them has a number
+    for name in (metric, f"{metric.partition('/')[0]}/{_NO_METRIC}"):  # the second where not one of them has a number
         if (failed := number(row, f"{name}/failed")) is not None:
             return round(failed), round(failed - (number(row, f"{name}/failed_outside") or 0))
     return 0, 0

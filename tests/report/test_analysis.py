@@ -145,6 +145,19 @@ def test_seeds_of_a_pilot_are_shown_and_test_nothing(tmp_path: Path) -> None:
     assert "with the seeds 9 chose what is tested" in str(methods(study))
 
 
+def test_what_became_of_a_pilots_runs_is_no_reason_against_an_arm(tmp_path: Path) -> None:
+    """One is on the plateau, one with a collapsed fine-tuning, one diverged: they chose what is tested, and test nothing."""
+    synthetic.write_study(tmp_path, seeds=(7, 8, 9, 10, 11, 12))
+    synthetic.write_sweep(tmp_path, synthetic.SWEEP.replace("  ordered: true\n", "  ordered: true\n  pilot_seeds: [7, 8, 9]\n"))
+    config, runs, metrics = {"objective.mask_ratio": 0.4}, tmp_path / "runs", ("probe/mlm_15_loss", "pydocs_entities/f1")
+    before = [verdict_of(read(tmp_path).common, metric, "mask_ratio=0.4") for metric in metrics]
+    synthetic.write_run(runs, seed=7, config=config, metrics={"left_plateau": False, "plateau_left_step": None})
+    collapsed = {"pydocs_entities": {"f1": synthetic.entry([0.0], collapsed=[10])}}
+    synthetic.write_run(runs, seed=8, config=config, evaluation=collapsed)
+    synthetic.edit_summary(synthetic.write_run(runs, seed=9, config=config), status="failed", failure="diverged")
+    assert before == ["better", "better"] == [verdict_of(read(tmp_path).common, metric, "mask_ratio=0.4") for metric in metrics]
+
+
 def test_a_budget_has_the_heads_share(tmp_path: Path) -> None:
     synthetic.write_study(tmp_path)
     budget = read(tmp_path).common.budgets["mask_ratio=0.15"]
