@@ -35,6 +35,9 @@ class MetricResult:
     named: bool
     """Whether it was named before the runs. Others are described and not tested."""
     primary: bool
+    """Whether it is the metric of the primary contrast."""
+    answers: bool
+    """Whether the primary contrast is tested in it, uncorrected: by the primary metric, in the table that the study asks about."""
     higher_is_better: bool
     scores: Scores
     cells: Mapping[str, Description]
@@ -91,10 +94,11 @@ BUDGET_COLUMNS = (
 )
 
 
-def analyse(rows: Sequence[Row], declaration: Declaration) -> Table:
+def analyse(rows: Sequence[Row], declaration: Declaration, answers: bool = True) -> Table:
     """The table over these runs. Only finished ones have a number; those that failed by themselves keep an arm from coming out the better.
 
-    rows: placed in arms; those of no arm are left out.
+    rows: placed in arms; those of no arm are left out. answers: whether the primary contrast is tested in this table; where it is not,
+    it is one of the metric's contrasts, corrected with the others.
     """
     finished = [row for row in rows if row.get("status", FINISHED) == FINISHED]
     by_arm = {arm: sorted((row for row in finished if row.get("arm") == arm), key=seed_of) for arm in declaration.arms}
@@ -102,7 +106,7 @@ def analyse(rows: Sequence[Row], declaration: Declaration) -> Table:
     failed = {arm: [row for row in rows if row.get("arm") == arm and failed_by_itself(row)] for arm in declaration.arms}
     failed = {arm: runs for arm, runs in failed.items() if runs}
     names = dict.fromkeys([*declaration.named, *_found(finished)])
-    results = [_metric(column, by_arm, failed, declaration) for name in names for column in columns_of(name, by_arm)]
+    results = [_metric(column, by_arm, failed, declaration, answers) for name in names for column in columns_of(name, by_arm)]
     return Table(
         by_arm=by_arm,
         failed=failed,
@@ -119,23 +123,25 @@ def _found(rows: Iterable[Row]) -> list[str]:
     return [*(column for column in columns if column.startswith(_SHOWN)), *evaluations]
 
 
-def _metric(column: Column, by_arm: ByArm, failed: ByArm, declaration: Declaration, flagged: bool = True) -> MetricResult:
+def _metric(column: Column, by_arm: ByArm, failed: ByArm, declaration: Declaration, answers: bool, flagged: bool = True) -> MetricResult:
     """flagged: whether runs on the plateau, collapsed ones and those that lost a fine-tuning are in it."""
     metric = column.metric
     having = {arm: [row for row in by_arm[arm] if metric in row or f"{metric}/n" in row] for arm in column.arms if arm in by_arm}
     scores = {arm: {seed_of(row): number(row, metric) for row in rows} for arm, rows in having.items()}
     named, primary = metric in declaration.named, metric == declaration.metric
+    answers = answers and primary
     collapsed, escaped = _collapsed(metric, having), None
     if flagged:
         clean = {arm: [row for row in rows if not is_flagged(row, metric)] for arm, rows in having.items()}
         if any(len(clean[arm]) < len(rows) for arm, rows in having.items()):
-            escaped = _metric(column, {arm: rows for arm, rows in clean.items() if rows}, failed, declaration, flagged=False)
+            escaped = _metric(column, {arm: rows for arm, rows in clean.items() if rows}, failed, declaration, answers, flagged=False)
     excluded = {arm: reasons(metric, *(_tested(runs.get(arm, ()), declaration) for runs in (by_arm, failed))) for arm in having}
-    comparison, reason = _compare(column, scores, having, declaration, excluded) if named else (None, "not named before the runs")
+    comparison, reason = _compare(column, scores, having, declaration, excluded, answers) if named else (None, "not named before the runs")
     return MetricResult(
         column=column,
         named=named,
         primary=primary,
+        answers=answers,
         higher_is_better=declaration.is_better_higher(metric),
         scores=scores,
         cells={arm: describe(of_arm.values(), LEVEL) for arm, of_arm in scores.items()},
@@ -153,7 +159,7 @@ def _tested(rows: Sequence[Row], declaration: Declaration) -> list[Row]:
 
 
 def _compare(
-    column: Column, scores: Scores, having: ByArm, declaration: Declaration, excluded: Mapping[str, str | None]
+    column: Column, scores: Scores, having: ByArm, declaration: Declaration, excluded: Mapping[str, str | None], answers: bool
 ) -> tuple[Comparison | None, str | None]:
     """The comparison, or why there is none."""
     if column.reason is not None:
@@ -164,12 +170,11 @@ def _compare(
         return None, f"the baseline, {declaration.baseline}, has no finished run with this metric"
     if len(scores) < 2:
         return None, "only the baseline has this metric"
-    primary = column.metric == declaration.metric
     comparison = compare(
         scores,
         baseline=declaration.baseline,
-        primary=declaration.contrast if primary and declaration.contrast in scores else None,
-        margin=declaration.margin if primary else None,
+        primary=declaration.contrast if answers and declaration.contrast in scores else None,
+        margin=declaration.margin if column.metric == declaration.metric else None,
         higher_is_better=declaration.is_better_higher(column.metric),
         level=LEVEL,
         ordered=declaration.ordered,

@@ -41,6 +41,11 @@ def methods(study: Study) -> list[Block]:
     sentences = [_WORDS]
     if declared.margin is not None:
         sentences.append(f"The margin, {declared.margin:g} in the primary metric's unit, was stated in {named_source(declared.source)}.")
+    if declared.tune is not None and declared.contrast is not None:
+        sentences.append(
+            f"The study tunes `{declared.tune.key}`, so its primary contrast is the one with each arm at its own value, and that alone is "
+            "tested uncorrected; the same contrast at the common value is secondary, and by Holm with the other arms of its table."
+        )
     if declared.ordered:
         sentences.append("The arms have an order, so a trend is tested by ranks within each seed (Page).")
     if declared.pilot_seeds:
