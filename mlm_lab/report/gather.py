@@ -8,14 +8,13 @@ OUTPUT_DIR/RUN_ID/  summary.json ─┐
 from __future__ import annotations
 
 import csv
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from mlm_lab.report.rows import CONFIG, Row, config_text, flatten, text
-from mlm_lab.run_config import EVALUATION_LEFT_OUT, RUN_KEYS, TRAINER_KEYS
+from mlm_lab.run_config import RUN_KEYS, TRAINER_KEYS, measured_how
 
 HASHED = (*RUN_KEYS, "data", "tokenizer", "pretrained", "seeds")
 """Parts of the config that enter a run's hash, with some keys of the trainer; seeds.finetune does not."""
@@ -188,7 +187,7 @@ def _row(summary: Mapping, config: Mapping, study: str) -> Row:
         **{name: value for name, value in metrics.items() if isinstance(value, int | float | None)},
         "left_plateau": metrics.get("left_plateau", _left(metrics)),
         **dict(_overlaps(summary.get("overlap") or {})),
-        **dict(_evaluations(summary.get("evaluation") or {}, config)),
+        **dict(_evaluations(summary, config)),
     }
     row = {name: text(value) for name, value in values.items()}
     row |= {CONFIG + key: config_text(value) for key, value in _hashed(config)}
@@ -206,10 +205,14 @@ def _hashed(config: Mapping) -> Iterator[tuple[str, object]]:
     return ((key, value) for key, value in flatten(parts) if key != "seeds.finetune")
 
 
-def _evaluations(evaluation: Mapping[str, Mapping], config: Mapping) -> Iterator[tuple[str, object]]:
-    """TASK/METRIC is the mean over fine-tuning seeds; what belongs to it stands behind a further slash."""
-    for task, metrics in evaluation.items():
-        yield f"{task}/settings", _settings(task, config)
+def _evaluations(summary: Mapping, config: Mapping) -> Iterator[tuple[str, object]]:
+    """TASK/METRIC is the mean over fine-tuning seeds; what belongs to it stands behind a further slash.
+
+    How a task was measured is noted with its numbers. Runs of before that have config.yaml for it, which is of their last start.
+    """
+    noted = summary.get("evaluation_settings") or {}
+    for task, metrics in (summary.get("evaluation") or {}).items():
+        yield f"{task}/settings", (noted.get(task) or {}).get("digest") or measured_how(task, config)
         for metric, entry in metrics.items():
             name, floor = f"{task}/{metric}", entry.get("floor") or {}
             yield name, entry.get("mean")
@@ -229,15 +232,6 @@ def _overlaps(overlap: Mapping[str, Mapping[str, Mapping]]) -> Iterator[tuple[st
     for task, parts in overlap.items():
         for part, found in parts.items():
             yield f"{OVERLAP}{task}/{part}", found.get("share")
-
-
-def _settings(task: str, config: Mapping) -> str | None:
-    """Eight digits of how the task was measured; None where the last start, which config.yaml is of, did not measure it."""
-    own = (config.get("task") or {}).get(task)
-    if own is None:
-        return None
-    protocol = {name: value for name, value in config.get("evaluation", {}).items() if name not in EVALUATION_LEFT_OUT}
-    return hashlib.sha256(json.dumps([own, protocol], sort_keys=True).encode()).hexdigest()[:8]
 
 
 def _read_curve(file: Path, row: Row) -> list[Row]:

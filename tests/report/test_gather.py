@@ -31,6 +31,19 @@ def test_a_row_has_who_what_it_took_and_every_number(tmp_path: Path) -> None:
     assert float(measured["conll2003/test/f1/floor"]) == pytest.approx(0.3) and measured["conll2003/test/f1/protocol"] == "fixed"
 
 
+def test_how_a_task_was_measured_is_what_was_noted_with_its_numbers(tmp_path: Path) -> None:
+    """config.yaml is of the last start, which may have measured another task in another way."""
+    noted = {"pydocs_entities": {"digest": "01234567"}}
+    folders = [synthetic.write_run(tmp_path, seed=10, evaluation_settings=noted), synthetic.write_run(tmp_path, seed=11)]
+    before = {row["seed"]: row["pydocs_entities/settings"] for row in gather(tmp_path, "ratios").rows}
+    assert before["10"] == "01234567" and len(before["11"]) == 8  # the second of before the digest was noted
+    for folder in folders:
+        config = (folder / "config.yaml").read_text(encoding="utf-8")
+        (folder / "config.yaml").write_text(config.replace("epochs: 3", "epochs: 9"), encoding="utf-8")
+    after = {row["seed"]: row["pydocs_entities/settings"] for row in gather(tmp_path, "ratios").rows}
+    assert after["10"] == "01234567" and after["11"] != before["11"]
+
+
 def test_what_does_not_enter_the_hash_is_no_config_column(tmp_path: Path) -> None:
     synthetic.write_run(tmp_path, seed=10)
     (row,) = gather(tmp_path, "ratios").rows
