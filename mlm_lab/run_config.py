@@ -214,7 +214,8 @@ def evaluation_key(origin: str, config: RunConfig, task: str, seed: int, **more:
 
 
 def measured_how(task: str, values: Mapping[str, Any]) -> str | None:
-    """Eight digits of how a task is measured, by which the report tells scores that may stand in one column. None where it is not asked for.
+    """Eight digits of how a task is measured, by which the report tells which scores may stand in one column. None where it is not asked
+    for.
 
     values: the config as plain values (`to_dict`, or a run folder's config.yaml).
     """

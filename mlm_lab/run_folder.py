@@ -3,7 +3,7 @@
     OUTPUT_DIR/RUN_ID/                the first twelve digits of the config's hash
         config.yaml                   the resolved config of the last start
         overrides.txt                 the command line of each start that differed from the one before
-        metrics.csv                   one row for each logged step
+        metrics.csv                   one row for each logged step, with what was spent by then (spent/tokens, flops, seconds)
         summary.json                  what is known of the run (below)
         checkpoints/
         .claim-N                      the process that works on it now (claim.py)

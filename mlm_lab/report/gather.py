@@ -19,6 +19,8 @@ from mlm_lab.run_config import RUN_KEYS, TRAINER_KEYS, measured_how
 HASHED = (*RUN_KEYS, "data", "tokenizer", "pretrained", "seeds")
 """Parts of the config that enter a run's hash, with some keys of the trainer; seeds.finetune does not."""
 CURVE_PREFIXES = ("val/", "probe/")
+SPENT = "spent/"
+"""Before what a row of metrics.csv says of the run so far."""
 OVERLAP = "overlap/"
 NUMBERS = ("steps", "tokens", "positions", "seconds", "tokens_per_second", "peak_memory_bytes")
 FINISHED, FAILED, DAMAGED = "finished", "failed", "damaged"
@@ -235,22 +237,22 @@ def _overlaps(overlap: Mapping[str, Mapping[str, Mapping]]) -> Iterator[tuple[st
 
 
 def _read_curve(file: Path, row: Row) -> list[Row]:
-    """The validations of a run. What metrics.csv does not count itself is that share of the run's total."""
+    """The validations of a run, each with what was spent by then. Runs that do not say it have that share of their totals: right where all
+    rows are of one length."""
     steps = float(row.get("steps") or 0)
     with file.open(newline="", encoding="utf-8") as handle:
         lines = csv.reader(handle)
         header = next(lines, [])
         if "step" not in header:
             raise ValueError("no column step")
-        at = header.index("step")
-        wanted = [(place, name) for place, name in enumerate(header) if name.startswith(CURVE_PREFIXES)]
         curve = []
         for cells in lines:
-            values = {name: cells[place] for place, name in wanted if place < len(cells) and cells[place]}
+            line = {name: cell for name, cell in zip(header, cells, strict=False) if cell}
+            values = {name: cell for name, cell in line.items() if name.startswith(CURVE_PREFIXES)}
             if values:
-                share = int(cells[at]) / steps if steps else None
-                totals = {name: _of_total(row, name, share) for name in ("tokens", "seconds", "flops")}
-                curve.append({"config_hash": row["config_hash"], "step": cells[at], **totals, **values})
+                share = int(line["step"]) / steps if steps else None
+                spent = {name: line.get(SPENT + name) or _of_total(row, name, share) for name in ("tokens", "seconds", "flops")}
+                curve.append({"config_hash": row["config_hash"], "step": line["step"], **spent, **values})
     return curve
 
 

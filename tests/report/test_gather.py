@@ -94,6 +94,16 @@ def test_a_curve_has_the_validations_with_what_was_spent_by_then(tmp_path: Path)
     assert float(curve[4]["tokens"]) == pytest.approx(synthetic.TOKENS / 2, rel=1e-3) and "train/loss" not in curve[0]
 
 
+def test_a_curve_of_phases_has_what_its_rows_say_was_spent(tmp_path: Path) -> None:
+    """Half of the steps, of short rows, is a fifth of the tokens."""
+    folder = synthetic.write_run(tmp_path, seed=10)
+    told = "step,val/loss,spent/tokens,spent/flops,spent/seconds\n846,5.0,600000.0,1e12,30.5\n1692,4.5,3000000.0,6e12,150.25\n"
+    (folder / "metrics.csv").write_text(told, encoding="utf-8")
+    ((_, curve),) = gather(tmp_path, "ratios").curves.items()
+    assert [[float(line[name]) for name in ("tokens", "flops", "seconds")] for line in curve] == [[6e5, 1e12, 30.5], [3e6, 6e12, 150.25]]
+    assert not any(name.startswith("spent/") for name in curve[0])
+
+
 def test_rows_stay_when_their_folders_are_gone(tmp_path: Path) -> None:
     file = tmp_path / "results.csv"
     first = synthetic.write_run(tmp_path / "runs", seed=10)
