@@ -46,13 +46,11 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from mlm_lab import claim
+from mlm_lab import atomic, claim
 from mlm_lab.errors import UserError
 from mlm_lab.ranks import is_main_process
 
@@ -116,18 +114,7 @@ class RunFolder:
         """Write a small file of the folder atomically. Only the first process writes."""
         if not is_main_process():
             return
-        self.path.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=self.path, prefix=f".{name}.")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(temporary, 0o644)  # mkstemp's 0600 would hide the file from the rest of the team
-            os.replace(temporary, self.path / name)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        atomic.write_text(self.path / name, text)
 
     def record_start(self, config_yaml: str, overrides: tuple[str, ...]) -> None:
         """Write config.yaml, and a line of overrides.txt unless the last line says the same."""

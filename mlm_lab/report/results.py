@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import csv
 import io
-import os
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from mlm_lab.atomic import write_text
 from mlm_lab.errors import UserError
 from mlm_lab.report.rows import CONFIG, Row
 
@@ -112,20 +111,6 @@ def write_rows(file: Path, rows: Sequence[Row], columns: Sequence[str]) -> None:
     writer.writeheader()
     writer.writerows(rows)
     write_text(file, out.getvalue())
-
-
-def write_text(file: Path, content: str) -> None:
-    """Write a file atomically."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as handle:
-            handle.write(content)
-        os.chmod(temporary, 0o644)  # mkstemp's 0600 would hide the file from the rest of the team
-        os.replace(temporary, file)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def _order(rows: Iterable[Row]) -> list[str]:

@@ -17,7 +17,7 @@ import lightning
 import torch
 
 from mlm_lab import console
-from mlm_lab.data.build_once import sync
+from mlm_lab.atomic import sync
 from mlm_lab.run_folder import RunFolder
 from mlm_lab.training import resumption
 from mlm_lab.training.ceiling import matmul_flops_per_second

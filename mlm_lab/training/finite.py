@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from mlm_lab.atomic import write_text
 from mlm_lab.errors import Diverged
 from mlm_lab.training.course import Course
 
@@ -103,7 +104,7 @@ def write_keys(folder: Path, course: Course, total_steps: int, steps: Sequence[i
         "steps": [{"step": step, **dataset.describe(step)} for step in steps],
     }
     path = folder / NAME
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    write_text(path, json.dumps(content, indent=1) + "\n")
     return path
 
 
