@@ -2,20 +2,23 @@
 
     a temporary name beside the file -> write -> the disk has it (fsync) -> os.replace -> the disk has the new name, where that is asked for
 
-The temporary name is hidden and of 64 random bits, so that two hosts that share the folder never meet in one, whatever their process ids.
+The temporary name is hidden and has the host, the process and a random part, so that two hosts that share the folder never meet in one,
+whatever their process ids, and what a killed process has left is removed when the file is written next on its host.
 """
 
 from __future__ import annotations
 
-import errno
+import glob
 import os
 import secrets
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
+from hashlib import blake2b
 from pathlib import Path
 
-NO_LOCKS = frozenset((errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP))
-"""What a file system answers that has no locks."""
+from mlm_lab.claim import NO_LOCKS, process_exists
 
 
 @contextmanager
@@ -29,7 +32,8 @@ def replacing(path: Path, *, sync_folder: bool = False, temporary: str | None = 
             written over.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(temporary or f".{path.name}.{secrets.token_hex(8)}")
+    _remove_left(path)
+    beside = path.with_name(temporary or f".{path.name}.{_host()}-{os.getpid()}-{secrets.token_hex(4)}")
     try:
         yield beside
         sync(beside)
@@ -39,6 +43,25 @@ def replacing(path: Path, *, sync_folder: bool = False, temporary: str | None = 
         raise
     if sync_folder:
         sync(path.parent)
+
+
+def _remove_left(path: Path) -> None:
+    """What processes of this host were killed in the writing of."""
+    before = f".{path.name}.{_host()}-"
+    for left in path.parent.glob(f"{glob.escape(before)}*"):
+        writer = left.name.removeprefix(before).partition("-")[0]
+        if writer.isdecimal() and not process_exists(int(writer)):
+            left.unlink(missing_ok=True)
+
+
+@cache
+def _host() -> str:
+    """Eight digits of where a process id means one process: the host's name and, since containers of one host may have that too, the
+    processes that can be seen."""
+    seen = socket.gethostname()
+    with suppress(OSError):  # not on Linux
+        seen += os.readlink("/proc/self/ns/pid")
+    return blake2b(seen.encode(), digest_size=4).hexdigest()
 
 
 def write_text(path: Path, text: str, *, sync_folder: bool = False, temporary: str | None = None) -> None:
@@ -64,7 +87,7 @@ def locked(file: Path) -> Iterator[None]:
     from filelock import FileLock
 
     file.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(file)
+    lock: FileLock | None = FileLock(file)
     try:
         lock.acquire()
     except (NotImplementedError, OSError) as error:

@@ -20,12 +20,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mlm_lab.atomic import NO_LOCKS
 from mlm_lab.errors import Claimed
 
 HEARTBEAT_SECONDS = 10.0
 DEAD_AFTER_SECONDS = 60.0
 """Without a heartbeat for so long, a claim of another machine is dead."""
+NO_LOCKS = frozenset((errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP))
+"""What a file system answers that has no locks."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -77,7 +78,7 @@ class _Claim:
 
     def is_alive(self, is_locked: bool) -> bool:
         """is_locked: whether we have the lock, which no living process of this machine can have then."""
-        if self.machine == _machine() and (is_locked or not _exists(self.process)):
+        if self.machine == _machine() and (is_locked or not process_exists(self.process)):
             return False
         return self.age < DEAD_AFTER_SECONDS
 
@@ -179,7 +180,8 @@ def _machine() -> str:
     return _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else socket.gethostname()
 
 
-def _exists(process: int) -> bool:
+def process_exists(process: int) -> bool:
+    """Whether a process of this machine has that id."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

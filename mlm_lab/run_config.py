@@ -32,7 +32,7 @@ class Seeds:
     order: int
     """Order of the examples in each epoch."""
     corruption: int
-    """Which positions are masked, and by what."""
+    """Which positions are masked, and by what; dropout in pretraining."""
     finetune: int
     """First of the fine-tuning seeds (heads, order, dropout)."""
 
@@ -224,6 +224,10 @@ def measured_how(task: str, values: Mapping[str, Any]) -> str | None:
         return None
     protocol = {name: value for name, value in values.get("evaluation", {}).items() if name not in EVALUATION_LEFT_OUT}
     return hashlib.sha256(json.dumps([own, protocol], sort_keys=True).encode()).hexdigest()[:8]
+
+
+EVALUATED_DIGITS = 12
+"""Of a hash of `evaluations_asked`, as results.csv has it."""
 
 
 def evaluations_asked(run_hash: str, config: RunConfig) -> dict[str, str]:

@@ -32,8 +32,7 @@ summary.json, written whole by each update (a reader sees the old one or the new
                            frequency and by their two neighbours alone; left_plateau, plateau_left_step: whether and by which step the run
                            knew more than frequencies, with plateau_mark, the loss that says so (training/plateau.py; null: not watched)
     evaluation             {task: {metric: {n, mean, std, median, values, seeds, collapsed, failed, protocol, baselines, above_floor,
-                           floor: {n, mean, std, median, values, seeds, collapsed, failed}}}}, glue: {average: likewise} where it is whole;
-                           failed_outside: those of failed that memory ended, where there are any
+                           floor: {n, mean, std, median, values, seeds, collapsed, failed}}}}, glue: {average: likewise} where it is whole
     evaluation_settings    {task: {protocol, label, setting, tried, cells: {seed: folder}, floor: {the same}}}: how they were found; digest:
                            of how the task was measured (run_config.measured_how)
     evaluation_at          {step: {task: as in evaluation}}: of weights on the way

@@ -46,15 +46,34 @@ def test_what_cannot_be_encoded_makes_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "a").exists()
 
 
-def test_processes_with_one_id_on_two_machines_do_not_meet_in_a_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both are in the middle of it; the one that ends last stands, whole."""
-    monkeypatch.setattr(os, "getpid", lambda: 4711)
+def test_two_writers_with_one_process_id_do_not_meet_in_a_temporary_file(tmp_path: Path) -> None:
+    """As on two machines. Both are in the middle of it; the one that ends last stands, whole."""
     with replacing(tmp_path / "file") as ours:
         ours.write_text("ours, the longer one")
         with replacing(tmp_path / "file") as theirs:
             theirs.write_text("theirs")
         assert (tmp_path / "file").read_text() == "theirs" and ours != theirs
     assert (tmp_path / "file").read_text() == "ours, the longer one"
+
+
+def test_what_a_killed_process_has_left_is_removed_and_what_another_host_is_at_is_not(tmp_path: Path) -> None:
+    code = f"""
+import os, signal
+from pathlib import Path
+from mlm_lab.atomic import replacing
+with replacing(Path({str(tmp_path / "file")!r})) as beside:
+    beside.write_text("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    killed = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY)
+    (left,) = tmp_path.iterdir()
+    elsewhere = tmp_path / f".file.0badc0de-{left.name.split('-')[1]}-00000000"
+    elsewhere.write_text("half")
+    with replacing(tmp_path / "file") as ours:
+        ours.write_text("ours")
+        write_text(tmp_path / "file", "a thread of the same process")
+    assert killed.returncode == -9 and sorted(os.listdir(tmp_path)) == [elsewhere.name, "file"]
+    assert (tmp_path / "file").read_text() == "ours"
 
 
 def test_a_name_of_its_own_is_written_over(tmp_path: Path) -> None:

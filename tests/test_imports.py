@@ -14,8 +14,8 @@ PACKAGE = Path(__file__).resolve().parents[1] / "mlm_lab"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 LAYERS = [
-    {"atomic", "errors", "ranks", "statistics", "types"},
-    {"claim", "console", "gate", "keys", "leaves", "processes", "provenance", "run_config", "run_folder"},
+    {"errors", "ranks", "statistics", "types"},
+    {"atomic", "claim", "console", "gate", "keys", "leaves", "processes", "provenance", "run_config", "run_folder"},
     {"corruption", "tokenizers", "models", "optim"},
     {"data", "interchange", "objectives"},
     {"training"},

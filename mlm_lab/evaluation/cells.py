@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mlm_lab.atomic import write_text
-from mlm_lab.errors import DIVERGED, OUTSIDE
 from mlm_lab.evaluation.measures.measure import Failed, Measure, Outcome, Subject
 from mlm_lab.evaluation.protocol import Setting
 from mlm_lab.evaluation.task import FLOOR, TaskData
@@ -122,16 +121,14 @@ def digest_parts(label_names: Sequence[str], parts: dict[str, Sequence]) -> str:
 
 
 def run_cell(cell: Cell, measure: Measure, subject: Subject) -> dict:
-    """Measure, and write the cell's folder. A run without a number, or one that does not fit in memory, is recorded as failed."""
-    import torch
-
+    """Measure, and write the cell's folder. A run without a number is recorded as failed."""
     started = time.monotonic()
     record = {"status": "finished", "seed": cell.seed, **measure.settings(subject), "examples_fingerprint": cell.fingerprint}
     outcome = Outcome({}, [])
     try:
         outcome = measure(subject, cell.seed)
-    except (Failed, torch.OutOfMemoryError) as error:
-        record |= {"status": "failed", "reason": str(error), "failure": DIVERGED if isinstance(error, Failed) else OUTSIDE}
+    except Failed as error:
+        record |= {"status": "failed", "reason": str(error)}
     else:
         record |= {"metrics": outcome.metrics, "collapsed": outcome.collapsed, **outcome.facts}
         record |= {"unlabelled_fingerprint": cell.unlabelled} if cell.unlabelled else {}

@@ -9,7 +9,6 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from mlm_lab.errors import OUTSIDE
 from mlm_lab.evaluation.protocol import PROTOCOLS
 
 Cells = Mapping[int, dict]
@@ -55,13 +54,11 @@ def summarise(
 
 def _of_start(cells: Cells, name: str) -> dict:
     finished = {seed: cell for seed, cell in cells.items() if cell["status"] == "finished"}
-    outside = [seed for seed, cell in cells.items() if cell.get("failure") == OUTSIDE]
     return {
         **describe([cell["metrics"][name] for cell in finished.values()]),
         "seeds": list(finished),
         "collapsed": [seed for seed, cell in finished.items() if cell["collapsed"]],
         "failed": [seed for seed, cell in cells.items() if cell["status"] != "finished"],
-        **({"failed_outside": outside} if outside else {}),
     }
 
 

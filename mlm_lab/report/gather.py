@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mlm_lab.report.rows import CONFIG, Row, config_text, flatten, text
-from mlm_lab.run_config import RUN_KEYS, TRAINER_KEYS, measured_how
+from mlm_lab.run_config import EVALUATED_DIGITS, RUN_KEYS, TRAINER_KEYS, measured_how
 
 HASHED = (*RUN_KEYS, "data", "tokenizer", "pretrained", "seeds")
 """Parts of the config that enter a run's hash, with some keys of the trainer; seeds.finetune does not."""
@@ -24,7 +24,7 @@ SPENT = "spent/"
 OVERLAP = "overlap/"
 NUMBERS = ("steps", "tokens", "positions", "seconds", "tokens_per_second", "peak_memory_bytes")
 FINISHED, FAILED, DAMAGED = "finished", "failed", "damaged"
-OF_START = ("failed", "failed_outside", "collapsed")
+OF_START = ("failed", "collapsed")
 """Lists of fine-tuning seeds in an evaluation's entry, of which the row keeps the length."""
 
 
@@ -177,6 +177,7 @@ def _row(summary: Mapping, config: Mapping, study: str) -> Row:
         "failure": summary.get("failure"),
         "seed": config.get("seed"),
         "tuned": (summary.get("tuned") or {}).get(study),
+        "evaluated": " ".join(sorted(digest[:EVALUATED_DIGITS] for digest in summary.get("evaluated") or ())),
         "precision": summary.get("precision") or config.get("trainer", {}).get("precision"),
         **{name: summary.get(name) for name in NUMBERS},
         "flops": flops.get("total"),

@@ -30,17 +30,15 @@ def failed_by_itself(row: Row) -> bool:
     return _NOT_FINITE in error or not error.startswith(_TOLD)
 
 
-def failed_cells(row: Row, metric: str) -> tuple[int, int]:
-    """Of the run's fine-tunings on the metric's task: how many failed, and how many of these by themselves."""
-    for name in (metric, f"{metric.partition('/')[0]}/{_NO_METRIC}"):  # the second where not one of them has a number
-        if (failed := number(row, f"{name}/failed")) is not None:
-            return round(failed), round(failed - (number(row, f"{name}/failed_outside") or 0))
-    return 0, 0
+def failed_cells(row: Row, metric: str) -> int:
+    """Of the run's fine-tunings on the metric's task, how many came to no number."""
+    names = (metric, f"{metric.partition('/')[0]}/{_NO_METRIC}")  # the second where not one of them has a number
+    return next((round(failed) for name in names if (failed := number(row, f"{name}/failed")) is not None), 0)
 
 
 def is_flagged(row: Row, metric: str) -> bool:
-    """Whether the run stayed on the plateau, or a fine-tuning of it collapsed, or failed by itself, on this metric's task."""
-    return flag(row, "left_plateau") is False or bool(number(row, f"{metric}/collapsed")) or failed_cells(row, metric)[1] > 0
+    """Whether the run stayed on the plateau, or a fine-tuning of it collapsed or failed on this metric's task."""
+    return flag(row, "left_plateau") is False or bool(number(row, f"{metric}/collapsed")) or failed_cells(row, metric) > 0
 
 
 def seed_of(row: Mapping[str, str]) -> int:
@@ -54,7 +52,7 @@ def reasons(metric: str, finished: Sequence[Row], failed: Sequence[Row]) -> str 
     finished: the arm's runs that have a number. failed: those that failed by themselves.
     """
     collapsed = [bool(count) for row in finished if (count := number(row, f"{metric}/collapsed")) is not None]
-    tuned = [failed_cells(row, metric)[1] > 0 for row in finished if f"{metric}/n" in row or failed_cells(row, metric)[0]]
+    tuned = [failed_cells(row, metric) > 0 for row in finished if f"{metric}/n" in row or failed_cells(row, metric)]
     told = [
         (len(failed), len(finished) + len(failed), "failed"),
         (sum(collapsed), len(collapsed), "collapsed"),

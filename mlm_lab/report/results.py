@@ -29,6 +29,7 @@ _THEN = (
     "left_plateau",
     "plateau_left_step",
     "precision",
+    "evaluated",
 )
 _GROUPS = ("hardware/", "versions/", "git_commit", "error", "failure", "fingerprints/")
 _CURVE_FIRST = ("config_hash", "step", "tokens", "seconds", "flops")

@@ -189,7 +189,7 @@ def flagged(study: Study) -> Table | None:
 def _failed_cells(row: Row, metrics: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for metric in metrics:
-        failed, n = failed_cells(row, metric)[0], round(number(row, f"{metric}/n") or 0)
+        failed, n = failed_cells(row, metric), round(number(row, f"{metric}/n") or 0)
         if failed:
             found.setdefault(metric.partition("/")[0], f"{failed} of {failed + n}")
     return found

@@ -17,7 +17,8 @@ REPORT, PAGE, TABLES = "report.md", "report.html", "tables.tex"
 
 
 def write_report(name: str, places: Places, words: Mapping[str, str]) -> Study:
-    """Make the report and everything beside it. The rows are written although the report may be refused.
+    """Make the report and everything beside it. The rows are written although the report may be refused. report.md, by which `verify`
+    judges, comes last: where it is new, all is.
 
     Raises:
         UserError: see `gather_known` and `read_study`.
@@ -37,9 +38,9 @@ def write_report(name: str, places: Places, words: Mapping[str, str]) -> Study:
     drawings = plan_figures(study)
     svgs = {drawing.file: figures.draw(drawing, places.folder) for drawing in drawings}
     document = compose_document(study, {drawing.file: drawing.caption for drawing in drawings})
-    write_text(places.folder / REPORT, markdown.render(document))
     write_text(places.folder / PAGE, html.render(document, svgs))
     write_text(places.folder / TABLES, latex.render(document, name))
+    write_text(places.folder / REPORT, markdown.render(document))
     return study
 
 

@@ -19,10 +19,12 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mlm_lab.atomic import locked, write_text
+from mlm_lab.run_config import EVALUATED_DIGITS, RunConfig, evaluations_asked
 from mlm_lab.sweep.points import Point
 
 COMMON, TUNED, TUNING = "common", "tuned", "tuning"
@@ -94,14 +96,33 @@ def last_lines(log: Path, start: int) -> list[str]:
     return [line.rstrip() for line in lines if line.strip()][-LAST_LINES:]
 
 
-def finished_elsewhere(experiment: Path) -> dict[str, set[str]]:
-    """What experiments/NAME/results.csv holds already: config_hash of a finished run -> the tasks that it was evaluated on.
+@dataclass(frozen=True)
+class Held:
+    """What a finished run's row in results.csv holds of its evaluation."""
 
-    Its run folder may be gone: the numbers are in the table.
-    """
+    evaluated: frozenset[str] | None
+    """Beginnings of the hashes of each task's cells (`run_config.evaluations_asked`); None in a table of before they were written."""
+    tasks: frozenset[str]
+
+    def has_all_of(self, run_hash: str, config: RunConfig) -> bool:
+        """Whether it holds what the config asks for: the same tasks under the same seeds, protocol and settings."""
+        if "evaluate" not in config.stages:
+            return True
+        if self.evaluated is None:
+            return set(config.tasks) <= self.tasks
+        return all(asked[:EVALUATED_DIGITS] in self.evaluated for asked in evaluations_asked(run_hash, config).values())
+
+
+def finished_elsewhere(experiment: Path) -> dict[str, Held]:
+    """What experiments/NAME/results.csv holds already, by the config_hash of finished runs whose folders may be gone."""
     path = experiment / RESULTS
     if not path.exists():
         return {}
     with path.open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row.get("status") == "finished"]
-    return {row["config_hash"]: {name.partition("/")[0] for name, value in row.items() if value and name and "/" in name} for row in rows}
+    return {row["config_hash"]: _held(row) for row in rows}
+
+
+def _held(row: Mapping[str, str]) -> Held:
+    tasks = frozenset(name.partition("/")[0] for name, value in row.items() if value and name and "/" in name)
+    return Held(frozenset(row["evaluated"].split()) if row.get("evaluated") else None, tasks)

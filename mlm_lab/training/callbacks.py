@@ -6,8 +6,6 @@ checkpoint knows every row before it. A resumed run has the same rows as one tha
 
 from __future__ import annotations
 
-import resource
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -19,7 +17,7 @@ import torch
 from mlm_lab import console
 from mlm_lab.atomic import sync
 from mlm_lab.run_folder import RunFolder
-from mlm_lab.training import resumption
+from mlm_lab.training import memory, resumption
 from mlm_lab.training.ceiling import matmul_flops_per_second
 from mlm_lab.training.display import show_course
 from mlm_lab.training.finite import IN_A_ROW, diverged, write_keys
@@ -46,12 +44,13 @@ class Announcement(lightning.Callback):
     Stands behind Checkpoints: how many threads compute, and how many steps are left, is known when a resumed run is restored.
     """
 
-    def __init__(self, folder: RunFolder):
-        self.folder = folder
+    def __init__(self, folder: RunFolder, recorder: Recorder):
+        self.folder, self.recorder = folder, recorder
 
     def on_fit_start(self, trainer: lightning.Trainer, module: Pretraining) -> None:
         self.folder.update_summary(budget_steps=module.total_steps)
-        seconds = module.seconds_per_step(PREDICTION_SECONDS)  # every rank measures, since they share the machine
+        # Every rank measures, since they share the machine; on a copy, for which there may be no room beside a restored optimiser.
+        seconds = self.recorder.throughput.seconds / module.step if module.step else module.seconds_per_step(PREDICTION_SECONDS)
         precision, device = trainer.precision, trainer.strategy.root_device.type
         show_course(module.course, module.total_steps, precision, f"{trainer.world_size} x {device}", seconds, done=module.step)
 
@@ -252,12 +251,13 @@ class Checkpoints(lightning.Callback):
 
     Attributes:
         stop_request: which signal arrived, if any.
-        peak_memory_bytes: of this run's processes so far, earlier starts included.
+        peak_memory_bytes: of this run's processes so far, earlier starts included; read where training goes on.
     """
 
     def __init__(self, folder: Path, recorder: Recorder):
         self.folder, self.recorder = folder, recorder
         self.stop_request = StopRequest()
+        self._device = torch.device("cpu")
         self._earlier_peak = 0
         self._open = ExitStack()
 
@@ -270,6 +270,9 @@ class Checkpoints(lightning.Callback):
 
     def on_train_start(self, trainer: lightning.Trainer, module: Pretraining) -> None:
         self._open.enter_context(self.stop_request)  # now, since Lightning has put its own handlers in place just before
+        self._device = trainer.strategy.root_device
+        matmul_flops_per_second(self._device, trainer.precision)  # measured here once, so that its memory is not the steps'
+        memory.begin(self._device)
 
     def on_train_batch_end(self, trainer: lightning.Trainer, module: Pretraining, outputs: Any, batch: Any, batch_idx: int) -> None:
         module.stop_requested = self.stop_request.signal_number is not None
@@ -293,8 +296,7 @@ class Checkpoints(lightning.Callback):
 
     @property
     def peak_memory_bytes(self) -> int:
-        own = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else _peak_resident_bytes()
-        return max(self._earlier_peak, own)
+        return max(self._earlier_peak, memory.peak_bytes(self._device))
 
     def _save(self, trainer: lightning.Trainer, module: Pretraining, keep: int) -> None:
         throughput = self.recorder.throughput
@@ -304,8 +306,3 @@ class Checkpoints(lightning.Callback):
                 sync(self.recorder.metrics_csv)  # the checkpoint knows how many rows there are
             about = {"recorder": self.recorder.state(module), "peak_memory_bytes": self.peak_memory_bytes}
             resumption.save(self.folder, trainer, module, about, keep)
-
-
-def _peak_resident_bytes() -> int:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, Linux kibibytes

@@ -28,8 +28,8 @@ def step_where(optimizer: torch.optim.Optimizer, is_finite: torch.Tensor) -> Non
     """Let the optimiser take its step where `is_finite` (a scalar on the parameters' device) holds; otherwise weights, moments and step
     counts stay. The host does not wait for the answer.
 
-    Fused optimisers have a switch for it (that of torch's gradient scaler). With others, what the step changed is put back; what it made
-    for the first time becomes 0, as AdamW's moments begin.
+    Fused optimisers have a switch for it (that of torch's gradient scaler). With others, what the step changed is put back within it; what
+    it made for the first time becomes 0, as AdamW's moments begin.
     """
     inner = getattr(optimizer, "optimizer", optimizer)  # within Lightning's wrapper
     if getattr(inner, "_step_supports_amp_scaling", False):
@@ -37,11 +37,18 @@ def step_where(optimizer: torch.optim.Optimizer, is_finite: torch.Tensor) -> Non
         optimizer.step()
         return
     before = {id(tensor): tensor.detach().clone() for tensor in _tensors(inner)}
-    optimizer.step()
-    with torch.no_grad():
+
+    @torch.no_grad()
+    def put_back(*_: Any) -> None:
         for tensor in _tensors(inner):
             earlier = before.get(id(tensor))
             tensor.copy_(torch.where(is_finite.to(tensor.device), tensor, torch.zeros_like(tensor) if earlier is None else earlier))
+
+    hook = inner.register_step_post_hook(put_back)
+    try:
+        optimizer.step()
+    finally:
+        hook.remove()
 
 
 def _tensors(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:

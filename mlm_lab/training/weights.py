@@ -87,10 +87,11 @@ def load_module(folder: Path, config: RunConfig, vocabulary: Vocabulary, step: i
 def load_start(folder: Path, config: RunConfig, tokenizer: LoadedTokenizer) -> tuple[ObjectiveModule, Taken]:
     """A Hugging Face folder's weights in the config's module, on the CPU, in evaluation mode, and what they are.
 
-    Raises UserError: the folder has no weights, or those of another encoder.
+    Raises UserError: the folder has no weights, or those of another encoder or of another vocabulary.
     """
     from mlm_lab.interchange.folder import HuggingFaceFolder
 
+    tokenizer.check_pieces_of(folder)
     module = fresh_module(config, tokenizer.vocabulary)
     return module.eval(), HuggingFaceFolder(folder).load_into(module, tokenizer)
 

@@ -106,20 +106,6 @@ def test_trap_33_nor_are_those_of_fine_tunings_that_diverged(tmp_path: Path, flo
     assert told in verdict_of(read(tmp_path).common, metric, arm)
 
 
-def test_fine_tunings_that_memory_ended_say_nothing_of_the_arm(tmp_path: Path) -> None:
-    synthetic.write_study(tmp_path)
-    before = verdict_of(read(tmp_path).common, "pydocs_entities/f1", "mask_ratio=0.4")
-    outside = {"status": "failed", "reason": "out of memory", "failure": "outside"}
-    tasks = {
-        "pydocs_entities": summarise({0: {"status": "finished", "metrics": {"f1": 0.561}, "collapsed": False}, 1: outside}, {}, {}, "")
-    }
-    assert tasks["pydocs_entities"]["f1"]["failed_outside"] == [1]
-    synthetic.write_run(tmp_path / "runs", seed=10, config={"objective.mask_ratio": 0.4}, evaluation=tasks)
-    study = read(tmp_path)
-    assert before == "better" == verdict_of(study.common, "pydocs_entities/f1", "mask_ratio=0.4")
-    assert "pydocs_entities: 1 of 2 fine-tunings failed" in str(run_tables.flagged(study).rows)
-
-
 def test_an_undefined_score_is_not_left_out(tmp_path: Path) -> None:
     synthetic.write_study(tmp_path)
     undefined = dict.fromkeys(("mean", "std", "median")) | {"n": 1, "values": [None], "collapsed": [], "failed": []}
