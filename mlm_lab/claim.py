@@ -25,7 +25,8 @@ from mlm_lab.errors import Claimed
 HEARTBEAT_SECONDS = 10.0
 DEAD_AFTER_SECONDS = 60.0
 """Without a heartbeat for so long, a claim of another machine is dead."""
-_NO_LOCKS = frozenset((errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP))
+NO_LOCKS = frozenset((errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP))
+"""What a file system answers that has no locks."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -155,7 +156,7 @@ def _local_lock(folder: Path) -> Iterator[bool]:
         found = _Claim.read(latest[1], folder) if latest else None
         raise _refusal(folder, found.about if found else "a process that has not said its id yet") from None
     except (NotImplementedError, OSError) as error:
-        if isinstance(error, OSError) and error.errno not in _NO_LOCKS:
+        if isinstance(error, OSError) and error.errno not in NO_LOCKS:
             raise
         yield False
         return

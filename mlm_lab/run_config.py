@@ -213,6 +213,19 @@ def evaluation_key(origin: str, config: RunConfig, task: str, seed: int, **more:
     return _digest([origin, config.evaluation.code_version, values["task"][task], protocol, own_file, drawn_with, seed, more])
 
 
+def measured_how(task: str, values: Mapping[str, Any]) -> str | None:
+    """Eight digits of how a task is measured, by which the report tells which scores may stand in one column. None where it is not asked
+    for.
+
+    values: the config as plain values (`to_dict`, or a run folder's config.yaml).
+    """
+    own = (values.get("task") or {}).get(task)
+    if own is None:
+        return None
+    protocol = {name: value for name, value in values.get("evaluation", {}).items() if name not in EVALUATION_LEFT_OUT}
+    return hashlib.sha256(json.dumps([own, protocol], sort_keys=True).encode()).hexdigest()[:8]
+
+
 EVALUATED_DIGITS = 12
 """Of a hash of `evaluations_asked`, as results.csv has it."""
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlm_lab import console
-from mlm_lab.errors import Interrupted, UserError
+from mlm_lab.errors import OUTSIDE, Interrupted, UserError
 from mlm_lab.interchange.folder import HuggingFaceFolder, is_hugging_face
 from mlm_lab.ranks import is_main_process
 from mlm_lab.run_config import to_dict
@@ -116,7 +116,7 @@ def fit(config: RunConfig, folder: RunFolder, prepared: Prepared) -> tuple[Pretr
         )
     launcher = trainer.strategy.launcher
     children = (lambda: launcher.procs) if isinstance(launcher, _SubprocessScriptLauncher) else list
-    with watching(children, lambda why: folder.update_summary(status="failed", error=why)) as wait_for_the_end:
+    with watching(children, lambda why: folder.update_summary(status="failed", error=why, failure=OUTSIDE)) as wait_for_the_end:
         try:
             with explained(_sizes(config), config.trainer.timeout_seconds, trainer.world_size):
                 trainer.fit(module)

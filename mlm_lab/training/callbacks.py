@@ -15,7 +15,7 @@ import lightning
 import torch
 
 from mlm_lab import console
-from mlm_lab.data.build_once import sync
+from mlm_lab.atomic import sync
 from mlm_lab.run_folder import RunFolder
 from mlm_lab.training import memory, resumption
 from mlm_lab.training.ceiling import matmul_flops_per_second
@@ -33,6 +33,9 @@ PREDICTION_SECONDS = 1.0
 """Time spent on measuring a step for the predicted time."""
 TOTALS = ("positions", "supervised_positions", "corpus_tokens", "dropped_slots")
 """What is counted over the whole run."""
+SPENT = "spent/"
+"""Before what a row of metrics.csv says of the run so far: corpus tokens, FLOPs, and seconds of training steps. With phases of several
+lengths they are no fixed share of the steps."""
 
 
 class Announcement(lightning.Callback):
@@ -87,7 +90,7 @@ class Recorder(lightning.Callback):
     def _measure_start(self, trainer: lightning.Trainer, module: Pretraining) -> None:
         """A row for step 0: what given weights are worth on this text before they learn from it."""
         row = evaluate(module.module, self.held_out, **self._place(trainer, module))
-        self._write(trainer, 0, row)
+        self._write(trainer, module, row)
         console.say(f"  start       held-out loss {row['val/loss']:.3f} before the first step")
 
     def teardown(self, trainer: lightning.Trainer, module: Pretraining, stage: str) -> None:
@@ -105,7 +108,7 @@ class Recorder(lightning.Callback):
         if step % module.course.config.validation.watch_interval(module.total_steps) == 0 or last:
             self._look_at_plateau(trainer, module)
         if row:
-            self._write(trainer, step, row)
+            self._write(trainer, module, row)
             self._refuse_divergence(trainer, module)
         shown = {"loss": self.latest.get("train/loss"), "tokens/s": self.latest.get("train/tokens_per_second")}
         self._bar.advance(1, **{name: value for name, value in shown.items() if value is not None})
@@ -180,13 +183,20 @@ class Recorder(lightning.Callback):
         left = None if self.watch is None else self.plateau_left_step is not None
         return {"plateau_left_step": self.plateau_left_step, "left_plateau": left}
 
-    def _write(self, trainer: lightning.Trainer, step: int, row: dict[str, float]) -> None:
+    def _write(self, trainer: lightning.Trainer, module: Pretraining, row: dict[str, float]) -> None:
         self.latest |= row
         self.rows += 1
+        row = row | self._spent(module)
         if trainer.is_global_zero:
-            self._file.append(step, row)
+            self._file.append(module.step, row)
         for logger in trainer.loggers:
-            logger.log_metrics(row, step=step)
+            logger.log_metrics(row, step=module.step)
+
+    def _spent(self, module: Pretraining) -> dict[str, float]:
+        """Up to this step, right after a lap. The summary has the totals under names of its own. Every rank calls it."""
+        tokens = self.totals["corpus_tokens"] + _counts(module.meter.fetch(module.reduce))["corpus_tokens"]
+        flops = module.course.flops(module.total_steps, module.step).total
+        return {f"{SPENT}tokens": tokens, f"{SPENT}flops": flops, f"{SPENT}seconds": self.throughput.seconds}
 
     def _refuse_divergence(self, trainer: lightning.Trainer, module: Pretraining) -> None:
         """Raises UserError on the first process where too many steps in a row were skipped, or the last one of the run. The others leave

@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from mlm_lab.errors import UserError
+from mlm_lab.atomic import write_text
+from mlm_lab.errors import Diverged
 from mlm_lab.training.course import Course
 
 IN_A_ROW = 20
@@ -110,13 +111,13 @@ def write_keys(folder: Path, course: Course, total_steps: int, steps: Sequence[i
         "steps": [{"step": step, **dataset.describe(step)} for step in steps],
     }
     path = folder / NAME
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    write_text(path, json.dumps(content, indent=1) + "\n")
     return path
 
 
-def diverged(step: int, steps: Sequence[int], keys: Path) -> UserError:
+def diverged(step: int, steps: Sequence[int], keys: Path) -> Diverged:
     """The error after so many skipped steps. The last checkpoint is from before them or holds the same weights."""
-    return UserError(
+    return Diverged(
         f"the loss or its gradient is not finite: {len(steps)} steps in a row were skipped",
         where=f"step {step:,}; their examples: {keys}",
         fix="lower optim.peak_lr, lengthen schedule.warmup_steps, or set optim.gradient_clip=1.0 "

@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import math
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
 
+from mlm_lab.atomic import write_text
 from mlm_lab.training.xla import close_step
 from mlm_lab.types import Sums
 
@@ -145,6 +145,4 @@ class MetricsFile:
         writer = csv.DictWriter(text, self._columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-        temporary = self.path.with_suffix(".tmp")
-        temporary.write_text(text.getvalue(), encoding="utf-8", newline="")
-        os.replace(temporary, self.path)
+        write_text(self.path, text.getvalue(), temporary=f"{self.path.name}.tmp")

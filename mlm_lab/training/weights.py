@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mlm_lab.data.build_once import sync
+from mlm_lab.atomic import replacing
 from mlm_lab.errors import UserError
 from mlm_lab.types import ObjectiveModule, Vocabulary
 
@@ -48,19 +48,13 @@ def save_weights(module: torch.nn.Module, folder: Path, step: int | None = None)
     from safetensors.torch import save_file
 
     file = _place(folder, step)
-    temporary = file.with_name(f"{file.name}.tmp")
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        save_file(_each_once(module), str(temporary))
-        digest = file_sha256(temporary)
-        sync(temporary)
-        temporary.replace(file)
-        sync(file.parent)
+        with replacing(file, sync_folder=True, temporary=f"{file.name}.tmp") as beside:
+            save_file(_each_once(module), str(beside))
+            digest = file_sha256(beside)
     except (OSError, SafetensorError) as error:
         fix = "free some space and run the same command again: it goes on from the last checkpoint"
         raise UserError(f"the weights were not written: {error}", where=str(folder), fix=fix) from None
-    finally:
-        temporary.unlink(missing_ok=True)
     return digest
 
 
