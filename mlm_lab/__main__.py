@@ -54,9 +54,10 @@ def _dispatch(words: list[str]) -> int:
     options = _parse_options(words)
     if options.help is not None:
         from mlm_lab import config, help
+        from mlm_lab.fold import fold, terminal_width
 
         folders = [config.conf_dir(), *([Path(options.config_dir)] if options.config_dir else [])]
-        print(help.option(folders, options.help) if options.help else help.overview(folders))
+        print(fold(help.option(folders, options.help) if options.help else help.overview(folders), terminal_width()))
         return 0
     if options.cfg:
         import yaml
