@@ -1,7 +1,8 @@
 """All that a person sees: rich tables and a bar on a terminal, plain lines without control characters in a pipe, a log or TERM=dumb.
 
 Only the first process of a run prints. Text from a corpus or a file is shown as it is: `[MASK]` is never read as markup, and control
-characters in it never reach the terminal. NO_COLOR keeps the layout and drops the colours.
+characters in it never reach the terminal. NO_COLOR keeps the layout and drops the colours. Plain tables are made here, since
+rich folds the cells of a log at 80 columns, where they cannot be searched for.
 """
 
 from __future__ import annotations
@@ -191,9 +192,11 @@ def _closing(task: ProgressTask) -> Iterator[ProgressTask]:
 
 
 def duration(seconds: float) -> str:
-    """90 -> "1:30", 4000 -> "1:06:40", 0.42 -> "0.4 s"."""
+    """90 -> "1:30", 4000 -> "1:06:40", 0.42 -> "0.4 s", and from two days on 200_000 -> "2.3 days"."""
     if seconds < 10:
         return f"{seconds:.1f} s"
+    if seconds >= 2 * 86_400:
+        return f"{seconds / 86_400:,.1f} days"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -145,6 +145,8 @@ def test_wide_characters_keep_the_columns_aligned(capsys: pytest.CaptureFixture)
     assert "你好   1\nabcd  22\n" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0.42, "0.4 s"), (59.6, "1:00"), (90, "1:30"), (4000, "1:06:40")])
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.42, "0.4 s"), (59.6, "1:00"), (90, "1:30"), (4000, "1:06:40"), (19_522_982, "226.0 days")]
+)
 def test_durations(seconds: float, text: str) -> None:
     assert console.duration(seconds) == text
