@@ -57,8 +57,7 @@ ELSEWHERE = ("--", "-m", "trainer=", "pretrained=")
 """Words of commands that run in tests of their own: tests/test_main.py, tests/training and tests/strategies, and below."""
 RUN = "runs/0123456789ab"
 """What stands for a finished run."""
-CONTINUED = [command for command in RUNS if not command.needs and " pretrained=" in str(command) and "pydocs" not in str(command)]
-"""Those of the embedded tasks take minutes: tests/evaluation has them."""
+CONTINUED = [command for command in RUNS if not command.needs and " pretrained=" in str(command)]
 MULTIPLIED = [command for command in RUNS if not command.needs and "-m" in command.words[3:]]
 ALONE = [command for command in RUNS if not command.needs and not any(word.startswith(ELSEWHERE) for word in command.words[3:])]
 DOORS = {"mlm_lab", "mlm_lab.sweep", "mlm_lab.report", "mlm_lab.export"}
@@ -88,6 +87,14 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def overrides(command: Command) -> list[str]:
     return [word.replace(".jsonl.gz", ".jsonl") for word in command.words[3:] if word != "-m"]
+
+
+def with_data(words: list[str], request: pytest.FixtureRequest) -> list[str]:
+    """DATA as the folder of public sets, of which a few examples do."""
+    if not any("DATA" in word for word in words):
+        return words
+    data = request.getfixturevalue("shared_data")
+    return [word.replace("DATA", str(data)) for word in words] + ["evaluation.train_limit=50"]
 
 
 def test_the_readme_has_every_recipe() -> None:
@@ -124,10 +131,7 @@ def test_a_sweep_is_read(command: Command) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ALONE, ids=str)
 def test_a_command_that_needs_nothing_runs(command: Command, place: Path, request: pytest.FixtureRequest) -> None:
-    words = overrides(command)
-    if any("DATA" in word for word in words):
-        data = request.getfixturevalue("shared_data")
-        words = [word.replace("DATA", str(data)) for word in words] + ["evaluation.train_limit=50"]
+    words = with_data(overrides(command), request)
     text = [] if any(word.startswith("data=") for word in words) else ["data=text", f"data.files={place}/CORPUS/a.txt"]
     kept = [word for word in words if not word.startswith(("budget.", "+experiment=quickstart"))]
     small = [word for word in SMALL if word != "model=tiny" or "model=transformers" not in words]
@@ -157,9 +161,11 @@ def published(place: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", CONTINUED, ids=str)
-def test_a_command_that_starts_from_weights_runs(command: Command, place: Path, small_run: Path, published: Path) -> None:
+def test_a_command_that_starts_from_weights_runs(
+    command: Command, place: Path, small_run: Path, published: Path, request: pytest.FixtureRequest
+) -> None:
     small = [word for word in SMALL if not word.startswith(("tokenizer.", "model="))]
-    kept = [word for word in overrides(command) if not word.startswith("budget.")]
+    kept = [word for word in with_data(overrides(command), request) if not word.startswith("budget.")]
     summary = run(compose([*kept, *small, f"cache_dir={place}/cache", "output_dir=runs", "trainer=cpu", "evaluation.jobs=1"]))
     assert summary["status"] == "finished"
 
