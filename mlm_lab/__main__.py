@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import shutil
 import signal
 import sys
 import time
@@ -54,9 +55,10 @@ def _dispatch(words: list[str]) -> int:
     options = _parse_options(words)
     if options.help is not None:
         from mlm_lab import config, help
+        from mlm_lab.fold import fold, terminal_width
 
         folders = [config.conf_dir(), *([Path(options.config_dir)] if options.config_dir else [])]
-        print(help.option(folders, options.help) if options.help else help.overview(folders))
+        print(fold(help.option(folders, options.help) if options.help else help.overview(folders), terminal_width()))
         return 0
     if options.cfg:
         import yaml
@@ -108,6 +110,12 @@ def _multirun(options: argparse.Namespace) -> int:
     words = config.words_for_hydra(options.overrides, options.config_dir)
     where = ["--config-dir", options.config_dir] if options.config_dir else []
     if any(word.startswith("hydra/launcher=") for word in words):
+        if "hydra/launcher=submitit_slurm" in words and shutil.which("srun") is None:
+            raise UserError(
+                "there is no Slurm on this machine (no srun)",
+                given="hydra/launcher=submitit_slurm",
+                fix="start it where the cluster takes jobs; hydra/launcher=submitit_local runs them on this machine",
+            )
         print(f"what each point prints is in the launcher's files: {values['output_dir']}/multirun/", flush=True)
     sys.argv = [sys.argv[0], "--multirun", *where, *places, *quiet, *words]
     import hydra

@@ -3,6 +3,8 @@
     .lock       the operating system's lock: ends with the process, at once; on a shared file system it may not reach other machines
     .claim-3    the heartbeat: touched every ten seconds by its owner, who took over from the dead .claim-2
 
+filelock has the first, no core requirement the second.
+
 A claim is made by creating its file, which succeeds on one machine only, and its age is told by the file system's own clock, so that
 machines need not agree on the time. An owner that finds its claim taken over (a machine that was suspended) ends at once, writing nothing.
 """

@@ -1,7 +1,8 @@
 """All that a person sees: rich tables and a bar on a terminal, plain lines without control characters in a pipe, a log or TERM=dumb.
 
 Only the first process of a run prints. Text from a corpus or a file is shown as it is: `[MASK]` is never read as markup, and control
-characters in it never reach the terminal. NO_COLOR keeps the layout and drops the colours.
+characters in it never reach the terminal. NO_COLOR keeps the layout and drops the colours. Plain tables are made here, since
+rich folds the cells of a log at 80 columns, where they cannot be searched for.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, TextIO
 from mlm_lab.ranks import is_main_process
 
 if TYPE_CHECKING:
+    from rich.box import Box
     from rich.console import Console
     from rich.progress import Progress
     from rich.table import Table
@@ -116,7 +118,7 @@ class _PlainTask(ProgressTask):
 
     def _show(self) -> None:
         now = time.monotonic()
-        if now - self._last >= PLAIN_SECONDS:
+        if now - self._last >= PLAIN_SECONDS and self.completed != self.total:  # of the last one `_close` tells
             self._last = now
             say(self._line(closing=False))
 
@@ -191,9 +193,11 @@ def _closing(task: ProgressTask) -> Iterator[ProgressTask]:
 
 
 def duration(seconds: float) -> str:
-    """90 -> "1:30", 4000 -> "1:06:40", 0.42 -> "0.4 s"."""
+    """90 -> "1:30", 4000 -> "1:06:40", 0.42 -> "0.4 s", and from two days on 200_000 -> "2.3 days"."""
     if seconds < 10:
         return f"{seconds:.1f} s"
+    if seconds >= 2 * 86_400:
+        return f"{seconds / 86_400:,.1f} days"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
@@ -201,9 +205,12 @@ def duration(seconds: float) -> str:
 
 def _make_bars() -> Progress:
     from rich.progress import BarColumn, Progress, TextColumn
+    from rich.table import Column
 
-    columns = [TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), TextColumn("{task.fields[text]}", markup=False)]
-    return Progress(*columns, console=_console(), auto_refresh=False)
+    console = _console()
+    bar = BarColumn(bar_width=min(max(console.width - 76, 4), 24))  # the words are worth more than the bar
+    words = TextColumn("{task.fields[text]}", markup=False, table_column=Column(no_wrap=False))
+    return Progress(TextColumn("{task.description}", markup=False), bar, words, console=console, auto_refresh=False)
 
 
 @contextmanager
@@ -238,16 +245,34 @@ def _rich_table(title: str, columns: Sequence[str], cells: list[list[str]], righ
 
 
 def _make_table(title: str, columns: Sequence[str], cells: list[list[str]], right: list[bool], note: str | None) -> Table:
+    """Rows and columns; one below the other where the terminal is so narrow that words would be broken."""
     from rich import box
-    from rich.table import Table
+    from rich.measure import Measurement
     from rich.text import Text
 
-    view = Table(title=Text(_clean(title), style="bold"), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    view.caption, view.caption_justify = (Text(_clean(note), style="dim") if note else None), "left"
+    console = _console()
+    view = _empty_table(title, note, box.SIMPLE_HEAD)
     for name, is_right in zip(columns, right, strict=True):
         view.add_column(Text(_clean(name)), justify="right" if is_right else "left", overflow="fold")
     for row in cells:
-        view.add_row(*(Text(cell) for cell in row))
+        view.add_row(*map(Text, row))
+    if Measurement.get(console, console.options.update(width=10_000), view).minimum <= console.width:
+        return view
+    records = _empty_table(title, note, box.SIMPLE)
+    records.show_header = False
+    for row in cells:
+        for name, cell in zip(columns, row, strict=True):
+            records.add_row(Text(_clean(name)), Text(cell))
+        records.add_section()
+    return records
+
+
+def _empty_table(title: str, note: str | None, lines: Box) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    view = Table(title=Text(_clean(title), style="bold"), title_justify="left", box=lines, pad_edge=False)
+    view.caption, view.caption_justify = (Text(_clean(note), style="dim") if note else None), "left"
     return view
 
 

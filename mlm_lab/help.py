@@ -19,7 +19,8 @@ from mlm_lab.errors import UserError
 from mlm_lab.keys import suggest
 from mlm_lab.leaves import find_class
 
-USAGE = """python -m mlm_lab [group=option] [key=value] [+experiment=NAME]     prepare, pretrain, evaluate
+USAGE = """python -m mlm_lab [group=option] [key=value] [+experiment=NAME]
+Prepare a text, pretrain an encoder on it, evaluate it.
 
   --help [GROUP[=OPTION]]   this text; or the keys of an option
   --cfg job                 print the composed config and stop
@@ -27,6 +28,7 @@ USAGE = """python -m mlm_lab [group=option] [key=value] [+experiment=NAME]     p
   -m                        run every combination of values: -m seed=0,1,2 objective.mask_ratio=0.15,0.4
                             on a cluster, a job each: -m hydra/launcher=submitit_slurm hydra.launcher.partition=gpu seed=0,1,2
                             (pip install 'mlm_lab[slurm]'; submitit_local runs the jobs on this machine)
+  stages=[plan]             what the run would take: size, memory, time. Nothing is trained
 
 Doors (each has a --help of its own)
   python -m mlm_lab          one run, or with -m several
@@ -37,6 +39,8 @@ Doors (each has a --help of its own)
 The same command again resumes an interrupted run, or shows a finished one.
 Sizes may be written 10_000_000 or 1e7. Quote what the shell would read: 'objective.replace_mix=[1,0,0]'.
 """
+KEY_WIDTH = 40
+"""A key that is longer has its meaning behind it, out of the column."""
 
 
 def overview(folders: list[Path]) -> str:
@@ -121,10 +125,12 @@ def _header(path: Path) -> str:
 
 
 def _root_keys(root: Path) -> list[str]:
-    """The keys of config.yaml with their comments, as they stand there."""
+    """The keys of config.yaml as they stand there, and their comments in a column."""
     text = root.read_text(encoding="utf-8")
     body = text[text.index("\nmax_length") :].strip("\n")
-    return [f"  {line}" for line in body.splitlines() if line.strip() and "_target_" not in line]
+    entries = [line.partition(" # ") for line in body.splitlines() if line.strip() and "_target_" not in line]
+    width = max(len(key) for key, _, meaning in entries if meaning and len(key) <= KEY_WIDTH)
+    return [f"  {key:{width}}  {meaning}".rstrip() for key, _, meaning in entries]
 
 
 def _word(value: Any) -> str:

@@ -5,6 +5,8 @@
     -> each value in the type of its field's annotation          128.0 -> 128, [a, b] -> (a, b), "a" -> ("a",)
     -> the class's own __post_init__                             ranges
 
+Own code: Hydra's `instantiate` calls whatever a config names, and stops at its first mistake.
+
 A field that came after runs had been made stands in its class's ADDED, with the value that means what those had: their config.yaml lacks
 it, and a run with that value has the hash that it had before (run_config).
 """

@@ -32,6 +32,8 @@ def run(config: RunConfig) -> dict:
     check_inputs(config, stages)
     run_hash = config_hash(config)  # reads the inputs, so it comes after the check
     folder = RunFolder.of(config.output_dir, run_hash)
+    if {"pretrain", "evaluate"} & set(config.stages) and not is_finished(folder.read_summary(), run_hash, config):
+        config.trainer.check_devices()
     parent_is_new = not config.output_dir.exists()
     try:
         with folder.claim():

@@ -88,9 +88,10 @@ def test_every_experiment_has_a_size_that_finishes_in_minutes(name: str) -> None
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_an_experiments_header_begins_with_its_command(name: str) -> None:
-    second = (CONF / "experiment" / f"{name}.yaml").read_text(encoding="utf-8").splitlines()[1]
-    assert second.startswith("# python -m mlm_lab +experiment=") and name in second
+def test_an_experiments_header_says_what_it_is_and_then_its_command(name: str) -> None:
+    _, meaning, command, *_ = (CONF / "experiment" / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
+    assert meaning.startswith("# ") and "python" not in meaning and not meaning.endswith(".")
+    assert command.startswith("# python -m mlm_lab +experiment=") and name in command
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -60,6 +60,14 @@ def test_a_log_gets_plain_lines_without_control_characters(capsys: pytest.Captur
     assert "work: 3/3 steps  loss 4.21  best [MASK]  in 0.0 s" in out
 
 
+def test_a_log_has_the_end_of_a_work_once(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console, "PLAIN_SECONDS", 0)
+    with console.progress("work", 2, "steps") as task:
+        task.advance()
+        task.advance()
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == ["1/2", "2/2"]
+
+
 def test_a_log_stays_plain_where_colours_are_forced(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
@@ -78,6 +86,23 @@ def test_no_color_keeps_the_bar_without_colours() -> None:
     shown = run_on_terminal(SHOW, NO_COLOR="1")
     assert "━" in shown
     assert "\x1b[38" not in shown and "\x1b[3" not in shown.replace("\x1b[31mred", "")
+
+
+NARROW = """
+from mlm_lab import console
+console.table("Tasks", ["task", "metric", "random start"], [["acceptability", "accuracy", "0.510 +- 0.005"], ["entities", "f1", "-"]])
+with console.progress("Pretraining", 200, "steps") as task:
+    task.advance(200, loss=3.97, learning_rate=0.0001)
+"""
+
+
+def test_a_narrow_terminal_breaks_no_word_and_cuts_none() -> None:
+    narrow, wide = (run_on_terminal(NARROW, COLUMNS=columns) for columns in ("30", "100"))
+    assert all(f"{name}  " in narrow for name in ("task", "metric", "random start"))
+    for word in ("acceptability", "accuracy", "0.510", "entities", "Pretraining", "200/200", "0.0001"):
+        assert word in narrow and word in wide
+    assert "random start" in wide.partition("acceptability")[0] and "random start" in narrow.partition("acceptability")[2]
+    assert "…" not in narrow + wide
 
 
 def test_a_dumb_terminal_gets_plain_lines() -> None:
@@ -145,6 +170,8 @@ def test_wide_characters_keep_the_columns_aligned(capsys: pytest.CaptureFixture)
     assert "你好   1\nabcd  22\n" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0.42, "0.4 s"), (59.6, "1:00"), (90, "1:30"), (4000, "1:06:40")])
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.42, "0.4 s"), (59.6, "1:00"), (90, "1:30"), (4000, "1:06:40"), (19_522_982, "226.0 days")]
+)
 def test_durations(seconds: float, text: str) -> None:
     assert console.duration(seconds) == text

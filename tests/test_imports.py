@@ -15,7 +15,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 LAYERS = [
     {"errors", "ranks", "statistics", "types"},
-    {"atomic", "claim", "console", "gate", "keys", "leaves", "processes", "provenance", "run_config", "run_folder"},
+    {"atomic", "claim", "console", "fold", "gate", "keys", "leaves", "processes", "provenance", "run_config", "run_folder"},
     {"corruption", "tokenizers", "models", "optim"},
     {"data", "interchange", "objectives"},
     {"training"},
@@ -127,6 +127,6 @@ def test_the_report_reads_files_and_imports_nothing_that_trains() -> None:
     for module in PACKAGE.glob("report/*.py"):
         assert names(module).isdisjoint({*TRAINING_LIBRARIES, "hydra", "omegaconf"}), module
         used = {found.name.split(".")[1] for found in imports(module) if found.name.startswith("mlm_lab.")}
-        allowed = {"__main__", "atomic", "config", "console", "errors", "keys", "report", "run_config", "statistics", "sweep"}
+        allowed = {"__main__", "atomic", "config", "console", "errors", "fold", "keys", "report", "run_config", "statistics", "sweep"}
         pure = {found.name for found in imports(module) if found.name.startswith("mlm_lab.evaluation.")}
         assert used <= allowed | {"evaluation"} and pure <= {"mlm_lab.evaluation.spans.extract_spans"}, module

@@ -237,6 +237,29 @@ def test_a_finished_run_says_so_and_lets_the_stages_add_what_is_missing(
     assert len(stages.calls) == 6 and len(summaries(empty_folder)) == 1
 
 
+def test_missing_devices_are_told_before_anything_is_prepared_and_stop_no_finished_run(
+    empty_folder: Path, stages: Stages, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlm_lab.training import trainer
+
+    here = [0, 8]
+    monkeypatch.setattr(trainer, "_devices_here", lambda accelerator: here[0])
+    assert __main__.main([*RUN, "trainer=gpu"]) == 2
+    assert capsys.readouterr().err.startswith("error: this machine has no GPU\n")
+    assert stages.calls == [] and list(empty_folder.iterdir()) == []
+    here.reverse()
+    sys.modules["mlm_lab.stages.pretrain"].run = lambda config, folder: folder.update_summary(weights_sha256="0")
+    assert __main__.main([*RUN, "trainer=gpu"]) == 0
+    here.reverse()
+    assert __main__.main([*RUN, "trainer=gpu"]) == 0, "elsewhere it can still be looked at"
+
+
+def test_a_machine_without_slurm_says_so(empty_folder: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(empty_folder))
+    assert __main__.main(["-m", "hydra/launcher=submitit_slurm", "seed=0,1"]) == 2
+    assert capsys.readouterr().err.startswith("error: there is no Slurm on this machine") and list(empty_folder.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("failure", "exit_code", "status"),
     [(KeyboardInterrupt(), 130, "interrupted"), (Interrupted(130), 130, "interrupted"), (Interrupted(143), 143, "interrupted")],

@@ -3,6 +3,7 @@
 Near-duplicate documents by MinHash with banding (Broder 1997; Leskovec et al., Mining of Massive Datasets, 3.4): shingles of three words,
 eight minima in two bands of four, so documents whose shingles overlap by a share J are found with probability 1 - (1 - J^4)^2: .88 at
 J = .9, .65 at .8, .12 at .5. Documents under twelve words are left to the exact rule for sentences.
+Own code: no core requirement has it.
 """
 
 from __future__ import annotations

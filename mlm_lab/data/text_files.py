@@ -1,6 +1,7 @@
 """Records of text from txt, jsonl, csv and parquet files, plain or gzipped, streamed in memory of a block or a batch of rows.
 
 A record is one document as the file holds it. What is wrong with a file is a UserError that names the file and the line, row or byte.
+(`datasets`, which reads the same formats, names no line, and unless it streams it writes everything as Arrow files first.)
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ majority        the most frequent training label
 length          logistic regression on the number of words and characters (what a length artefact would give)
 bag_of_words    logistic regression on which words occur
 shape_rule      four lines on how a name looks (tagging of code names)
+
+The regression is minimised by scipy: scikit-learn, which has the whole, is no core requirement.
 """
 
 from __future__ import annotations

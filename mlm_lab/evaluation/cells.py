@@ -60,9 +60,10 @@ class Cell:
         """Task, start, seed and what else tells it from its neighbours."""
         parts = [self.task, *([f"step {self.step:,}"] if self.step is not None else [])]
         parts.append("random start" if self.start == FLOOR else self.start)
-        parts += [f"{name.removeprefix('floor_').replace('_', ' ')} {value:g}" for name, value in self.setting] + [
-            "on a part of train"
-        ] * self.carved
+        parts += [
+            f"{name.removeprefix('floor_').replace('_', ' ')} {value:.3g}" if isinstance(value, float) else f"{name} {value}"
+            for name, value in self.setting
+        ] + ["on a part of train"] * self.carved
         return ", ".join([*parts, f"seed {self.seed}"])
 
     def read(self) -> dict | None:

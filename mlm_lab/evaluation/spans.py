@@ -2,6 +2,7 @@
 
 One rule reads IOB1, IOB2 and IOBES (and BILOU, BMES): an entity starts where the prefix says so, or where a tag continues what is not
 open; it ends where the prefix says so, or where the next tag does not continue it. So ill-formed predictions count as they do in conlleval.
+Own code: torchmetrics scores tags and not entities, and seqeval is no core requirement.
 """
 
 from __future__ import annotations

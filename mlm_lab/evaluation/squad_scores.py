@@ -2,6 +2,7 @@
 
 Answers are compared in lower case, without punctuation, without a, an, the, with single spaces. A question counts with the gold answer that
 fits best; where there is none, the only right answer is "" (Rajpurkar et al. 2018, and evaluate-v2.0.py).
+Own code: torchmetrics has version 1.1, where every question has an answer.
 """
 
 from __future__ import annotations

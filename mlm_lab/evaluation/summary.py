@@ -69,12 +69,14 @@ def _difference(ours: float | None, theirs: float | None) -> float | None:
 COLUMNS = ("task", "metric", "n", "pretrained", "median", "random start", "above it", "baseline")
 
 
-def note(protocol: str) -> str:
-    """How the table is to be read."""
+def note(protocol: str, evaluation: Mapping[str, Mapping[str, dict]]) -> str:
+    """How the table of these results is to be read."""
+    has_floor = any(entry.get("floor") for metrics in evaluation.values() for entry in metrics.values())
     return (
         "mean ± standard deviation over fine-tuning seeds of one pretraining run: how another pretraining run comes out, it does not say.\n"
-        "random start: over three initialisations. All on dev; test/ is shown beside it.\n"
-        f"protocol {protocol}: {PROTOCOLS[protocol]}"
+        + "random start: over three initialisations. " * has_floor
+        + "All on dev; test/ is shown beside it.\n"
+        + f"protocol {protocol}: {PROTOCOLS[protocol]}"
     )
 
 

@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_code
     for folder, architecture in exported.architectures.items():
         print(f"{options.out / folder}: {architecture}")
-    print(f"answers as the run does, up to {exported.largest_difference:.1g}")
+    print(f"answers as the run does on three batches: the largest difference is {exported.largest_difference:.1g}")
     if exported.left_out:
         print(f"left out, because no model of Transformers has it: {', '.join(exported.left_out)}")
     return 0

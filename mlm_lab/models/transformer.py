@@ -1,6 +1,9 @@
 """The encoder: embeddings, layers, final norm. One set of layers serves BERT and the modern recipe; the config says which.
 
 input_ids, position_ids, token_type_ids -> embeddings (B, L, E) -> (projection) -> [attention, feed-forward] x layers -> (norm) -> (B, L, D)
+
+Own code: torch's nn.TransformerEncoder has no packed documents, relative bias or rotary positions; the encoders of Transformers, which is
+no core requirement, are reached by model=transformers, and the same functions are held to them by tests.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Learning-rate schedules: a factor of peak_lr as a pure function of the optimiser step, with the horizon from the budget.
 
 Step 0 is the first update. Warm-up rises linearly from 1 / (w + 1) at step 0 to 1 at step w, so that no update is lost to a zero rate.
+Own code: torch's schedulers count steps themselves, and a resumed run would have to give them their state back.
 """
 
 from __future__ import annotations

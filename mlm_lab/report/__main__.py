@@ -10,10 +10,12 @@ from pathlib import Path
 from mlm_lab.__main__ import answer
 from mlm_lab.console import say, warn
 from mlm_lab.errors import UserError
+from mlm_lab.fold import fold, terminal_width
 from mlm_lab.keys import suggest
 from mlm_lab.report.study import DEFAULTS, Places
 
-USAGE = """python -m mlm_lab.report NAME [--verify] [key=value]   experiments/NAME: report.md, report.html, tables.tex, results.csv, figures
+USAGE = """python -m mlm_lab.report NAME [--verify] [key=value]
+A study's report from its run folders, into experiments/NAME: report.md, report.html, tables.tex, results.csv, figures.
 
   --verify                make the report again from results.csv and the run folders at hand; say what differs (exit code 1)
   output_dir=runs         parent of the run folders
@@ -37,7 +39,7 @@ def _dispatch(words: list[str]) -> int:
     parser.add_argument("words", nargs="*")
     options = parser.parse_intermixed_args(words)
     if options.help:
-        print(USAGE, end="")
+        print(fold(USAGE, terminal_width()), end="")
         return 0
     names = [word for word in options.words if "=" not in word]
     if len(names) != 1:

@@ -249,7 +249,7 @@ def write_submission(config: RunConfig, folder: RunFolder, measured: Mapping[Pla
 
 def show(results: Mapping[str, Mapping[str, dict]], protocol: str) -> None:
     """The table of results, and what to be careful about."""
-    console.table("Downstream tasks", summary.COLUMNS, summary.table_rows(results), note=summary.note(protocol))
+    console.table("Downstream tasks", summary.COLUMNS, summary.table_rows(results), note=summary.note(protocol, results))
     for task, metrics in results.items():
         for line in summary.flags(task, metrics):
             console.warn(line)

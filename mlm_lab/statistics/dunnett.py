@@ -2,7 +2,7 @@
 
 With one correlation between any two comparisons (1/2 where all cells are there: they share the baseline's runs) the multivariate t is a
 double integral over the baseline's error and the estimated spread. It is summed on a grid, without random numbers, so that a table is the
-same every time.
+same every time. (scipy.stats.dunnett takes independent samples, not blocks, and integrates by random numbers.)
 """
 
 from __future__ import annotations

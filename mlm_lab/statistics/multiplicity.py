@@ -1,4 +1,7 @@
-"""Many contrasts, one error rate: Holm's step-down p values (Scandinavian Journal of Statistics 1979)."""
+"""Many contrasts, one error rate: Holm's step-down p values (Scandinavian Journal of Statistics 1979).
+
+Own code: scipy has the false discovery rate alone, and statsmodels, which the tests hold this to, is no core requirement.
+"""
 
 from __future__ import annotations
 

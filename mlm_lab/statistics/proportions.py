@@ -1,4 +1,7 @@
-"""k of n runs: a share with its exact interval (Clopper and Pearson, Biometrika 1934)."""
+"""k of n runs: a share with its exact interval (Clopper and Pearson, Biometrika 1934).
+
+By scipy.special, since scipy.stats, whose binomtest has the interval, takes a second to import (student.py).
+"""
 
 from __future__ import annotations
 

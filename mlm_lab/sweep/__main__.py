@@ -9,8 +9,10 @@ from pathlib import Path
 
 from mlm_lab.__main__ import answer
 from mlm_lab.errors import UserError
+from mlm_lab.fold import fold, terminal_width
 
-USAGE = """python -m mlm_lab.sweep FILE [--plan | --run] [--jobs N] [key=value ...]     a sweep without an account
+USAGE = """python -m mlm_lab.sweep FILE [--plan | --run] [--jobs N] [key=value ...]
+The points of a sweep file, run here, without an account.
 
   (neither)        check the file and show its points
   --plan           what it will cost, and what differences it can show, before anything runs
@@ -35,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _dispatch(words: list[str]) -> int:
     options = _parse(words)
     if options.help:
-        print(USAGE, end="")
+        print(fold(USAGE, terminal_width()), end="")
         return 0
     from mlm_lab.sweep import check, sweep_file
 

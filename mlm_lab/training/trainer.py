@@ -86,6 +86,20 @@ class TrainerSettings:
             ("timeout_seconds", self.timeout_seconds, self.timeout_seconds > 0, "above 0"),
         )
 
+    def check_devices(self) -> None:
+        """Raises UserError where this machine has fewer devices than are asked for: told before a text is prepared for them, and so that
+        `devices` of `accelerator: auto` never become as many processes on a CPU."""
+        count = self.devices if isinstance(self.devices, int) and self.devices > 0 else 1
+        here = None if self.accelerator == "cpu" or (self.accelerator == "auto" and count == 1) else _devices_here(self.accelerator)
+        if here is None or here >= count:
+            return
+        kind = {"gpu": "GPU", "cuda": "GPU", "tpu": "TPU"}.get(self.accelerator, "accelerator")
+        raise UserError(
+            f"this machine has {here} of the {count} devices" if here else f"this machine has no {kind}",
+            given=f"trainer.accelerator={self.accelerator} trainer.devices={self.devices}",
+            fix=f"trainer.devices={here}" if here else "trainer=cpu; or trainer.accelerator=cpu for so many processes on the CPU",
+        )
+
     def build(self, *, folder: Path, loggers: list, callbacks: list) -> lightning.Trainer:
         """Lightning's Trainer for one pass over the run's steps. It writes no checkpoints of its own (training/checkpoint.py does).
 
@@ -116,6 +130,17 @@ class TrainerSettings:
                 num_sanity_val_steps=0,
                 log_every_n_steps=self.log_every_steps,
             )
+
+
+def _devices_here(accelerator: str) -> int | None:
+    """How many of them this machine has; None for an accelerator that is a plugin's."""
+    from lightning.pytorch.accelerators import CUDAAccelerator, MPSAccelerator, XLAAccelerator
+
+    kinds = {"gpu": (CUDAAccelerator, MPSAccelerator), "cuda": (CUDAAccelerator,), "mps": (MPSAccelerator,), "tpu": (XLAAccelerator,)}
+    kinds["auto"] = (*kinds["gpu"], *kinds["tpu"])
+    if accelerator not in kinds:
+        return None
+    return next((int(kind.auto_device_count()) for kind in kinds[accelerator] if kind.is_available()), 0)
 
 
 def _strategy(name: str, timeout_seconds: float) -> Any:
