@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from mlm_lab.atomic import write_text
 from mlm_lab.evaluation.glue_averages import AVERAGES, average_all
-from mlm_lab.report import figures, results
+from mlm_lab.report import figures, results, write
 from mlm_lab.report.__main__ import main
 from mlm_lab.report.rows import number
 from mlm_lab.report.study import gather_known, read_study
-from mlm_lab.report.write import write_report
 from tests.report import synthetic
 
 GOLDEN = Path(__file__).with_name("golden_report.md")
@@ -453,17 +453,8 @@ def test_report_md_comes_last(tmp_path, monkeypatch):
     """verify judges by it: where it is new, everything beside it is."""
     synthetic.write_study(tmp_path)
     written = []
-    original = results.write_text
-    for module in (results, figures):
+    original = write_text
+    for module in (results, figures, write):
         monkeypatch.setattr(module, "write_text", lambda file, content: (written.append(file.name), original(file, content)))
-    write_report("ratios", synthetic.places(tmp_path), {})
+    write.write_report("ratios", synthetic.places(tmp_path), {})
     assert written[-1] == "report.md" and {"report.html", "tables.tex", "results.csv"} < set(written)
-
-
-def test_what_a_killed_process_left_is_removed(tmp_path):
-    with subprocess.Popen(["true"]) as gone:
-        pass
-    (tmp_path / f".a.csv.{gone.pid}-x").touch()
-    (tmp_path / f".a.csv.{os.getpid()}-y").touch()
-    results.write_text(tmp_path / "a.csv", "")
-    assert {path.name for path in tmp_path.iterdir()} == {"a.csv", f".a.csv.{os.getpid()}-y"}, "of one that lives stays"
