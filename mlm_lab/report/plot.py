@@ -92,8 +92,14 @@ def _labels(runs: Sequence[Path]) -> list[str]:
     configs = [_config(run) for run in runs]
     keys = dict.fromkeys(key for config in configs for key in config)
     different = [key for key in keys if len({config.get(key) for config in configs}) > 1]
-    texts = [" ".join(f"{key.rpartition('.')[2]}={config.get(key, '-')}" for key in different)[:LONGEST_LABEL] for config in configs]
+    texts = [" ".join(_word(key, config.get(key, "-")) for key in different)[:LONGEST_LABEL] for config in configs]
     return [text or run.name for text, run in zip(texts, runs, strict=True)]
+
+
+def _word(key: str, value: str) -> str:
+    """objective.mask_ratio 0.4 -> mask_ratio=0.4; objective._target_ mlm_lab.objectives.rtd.RTD -> objective=RTD."""
+    above, _, name = key.rpartition(".")
+    return f"{above.rpartition('.')[2]}={value.rpartition('.')[2]}" if name == "_target_" else f"{name}={value}"
 
 
 def _config(run: Path) -> Mapping[str, str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mlm_lab.report.figures import plan
+from mlm_lab.report.figures import _curve_column, plan
 from mlm_lab.report.study import gather_known, read_study
 from tests.report import synthetic
 
@@ -47,6 +48,17 @@ def test_a_verdict_of_worse_keeps_its_colour(tmp_path: Path) -> None:
     texts = {text.get_text() for text in axes.texts if tuple(map(round, text.get_position())) == (1, 0)}
     assert [text[-1] for text in texts] == ["▼"] and axes.collections[0].get_array().reshape(2, 2)[0, 1] == -1.0
     assert [patch.get_hatch() for patch in axes.patches if (round(patch.get_x() + 0.46), round(patch.get_y() + 0.44)) == (1, 0)] == [None]
+
+
+def test_the_curves_are_of_a_named_probe_where_the_primary_metric_has_none() -> None:
+    table = SimpleNamespace(by_arm={"token": [{"config_hash": "0"}]})
+    lines = {"0": [{"tokens": "1", "val/loss": "6", "probe/mlm_15_kept_loss": "1", "probe/mlm_15_loss": "6"}]}
+    for metric, named, shown in [
+        ("msra/f1", ("msra/f1", "val/loss", "probe/mlm_15_loss"), "probe/mlm_15_loss"),
+        ("msra/f1", ("msra/f1",), "probe/mlm_15_kept_loss"),
+        ("val/loss", ("val/loss", "probe/mlm_15_loss"), "val/loss"),
+    ]:
+        assert _curve_column(table, SimpleNamespace(metric=metric, named=named), lines) == shown
 
 
 def test_an_interval_that_leaves_the_frame_has_arrowheads(tmp_path: Path) -> None:

@@ -40,6 +40,16 @@ def test_seeds_are_one_key(tmp_path: Path) -> None:
     assert labels == ["seed=1", "seed=2"]
 
 
+def test_a_class_is_named_without_its_module(tmp_path: Path) -> None:
+    """A label that begins with an underscore is left out of the legend."""
+    for name in ("mlm.MLM", "rtd.RTD"):
+        write_run(tmp_path / name, 0.15, 1, [5.0])
+        values = {"objective": {"_target_": f"mlm_lab.objectives.{name}"}, "seed": 1}
+        (tmp_path / name / "config.yaml").write_text(yaml.safe_dump(values))
+    axes = mlm_lab.plot(tmp_path).figure.axes[0]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["objective=MLM", "objective=RTD"]
+
+
 def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no run folder"):
         mlm_lab.plot(tmp_path)
