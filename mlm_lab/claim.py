@@ -27,7 +27,8 @@ from mlm_lab.errors import Claimed
 HEARTBEAT_SECONDS = 10.0
 DEAD_AFTER_SECONDS = 60.0
 """Without a heartbeat for so long, a claim of another machine is dead."""
-_NO_LOCKS = frozenset((errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP))
+NO_LOCKS = frozenset((errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP))
+"""What a file system answers that has no locks."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -79,7 +80,7 @@ class _Claim:
 
     def is_alive(self, is_locked: bool) -> bool:
         """is_locked: whether we have the lock, which no living process of this machine can have then."""
-        if self.machine == _machine() and (is_locked or not _exists(self.process)):
+        if self.machine == _machine() and (is_locked or not process_exists(self.process)):
             return False
         return self.age < DEAD_AFTER_SECONDS
 
@@ -157,7 +158,7 @@ def _local_lock(folder: Path) -> Iterator[bool]:
         found = _Claim.read(latest[1], folder) if latest else None
         raise _refusal(folder, found.about if found else "a process that has not said its id yet") from None
     except (NotImplementedError, OSError) as error:
-        if isinstance(error, OSError) and error.errno not in _NO_LOCKS:
+        if isinstance(error, OSError) and error.errno not in NO_LOCKS:
             raise
         yield False
         return
@@ -181,7 +182,8 @@ def _machine() -> str:
     return _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else socket.gethostname()
 
 
-def _exists(process: int) -> bool:
+def process_exists(process: int) -> bool:
+    """Whether a process of this machine has that id."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

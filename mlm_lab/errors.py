@@ -15,10 +15,16 @@ LISTED = 8
 """Mistakes of a kind that are listed one by one: an error is a few lines."""
 
 
+DIVERGED, OUTSIDE, FAULT = "diverged", "outside", "fault"
+"""Why a run, or a fine-tuning, came to no number: what it computed was not finite; something outside of that (a full disk, memory, a
+missing file, a process that was ended); an error that nobody foresaw. The first is an outcome, the second is none (traps.md 33)."""
+
+
 class UserError(Exception):
     """What is wrong, where, what was given, what is allowed, what to do. Only what applies is printed."""
 
     exit_code = 2
+    failure = OUTSIDE
 
     def __init__(self, problem: str, *, where: str | None = None, given: object = None, allowed: str | None = None, fix: str | None = None):
         self.problem, self.where, self.given, self.allowed, self.fix = problem, where, given, allowed, fix
@@ -28,6 +34,12 @@ class UserError(Exception):
         lines += [f"  allowed: {allowed}"] if allowed is not None else []
         lines += [f"  fix:     {fix}"] if fix is not None else []
         super().__init__("\n".join(lines))
+
+
+class Diverged(UserError):
+    """The training came to numbers that are not finite."""
+
+    failure = DIVERGED
 
 
 class Claimed(UserError):

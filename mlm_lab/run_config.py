@@ -32,7 +32,7 @@ class Seeds:
     order: int
     """Order of the examples in each epoch."""
     corruption: int
-    """Which positions are masked, and by what."""
+    """Which positions are masked, and by what; dropout in pretraining."""
     finetune: int
     """First of the fine-tuning seeds (heads, order, dropout)."""
 
@@ -211,6 +211,23 @@ def evaluation_key(origin: str, config: RunConfig, task: str, seed: int, **more:
     own_file = values["evaluation"].get("files", {}).get(task)
     drawn_with = None if config.evaluation.train_limit is None else config.seeds.finetune
     return _digest([origin, config.evaluation.code_version, values["task"][task], protocol, own_file, drawn_with, seed, more])
+
+
+def measured_how(task: str, values: Mapping[str, Any]) -> str | None:
+    """Eight digits of how a task is measured, by which the report tells which scores may stand in one column. None where it is not asked
+    for.
+
+    values: the config as plain values (`to_dict`, or a run folder's config.yaml).
+    """
+    own = (values.get("task") or {}).get(task)
+    if own is None:
+        return None
+    protocol = {name: value for name, value in values.get("evaluation", {}).items() if name not in EVALUATION_LEFT_OUT}
+    return hashlib.sha256(json.dumps([own, protocol], sort_keys=True).encode()).hexdigest()[:8]
+
+
+EVALUATED_DIGITS = 12
+"""Of a hash of `evaluations_asked`, as results.csv has it."""
 
 
 def evaluations_asked(run_hash: str, config: RunConfig) -> dict[str, str]:

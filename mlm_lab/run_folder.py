@@ -3,7 +3,7 @@
     OUTPUT_DIR/RUN_ID/                the first twelve digits of the config's hash
         config.yaml                   the resolved config of the last start
         overrides.txt                 the command line of each start that differed from the one before
-        metrics.csv                   one row for each logged step
+        metrics.csv                   one row for each logged step, with what was spent by then (spent/tokens, flops, seconds)
         summary.json                  what is known of the run (below)
         checkpoints/
         .claim-N                      the process that works on it now (claim.py)
@@ -14,7 +14,8 @@
 
 summary.json, written whole by each update (a reader sees the old one or the new one, never a part); a number that is not finite is null:
 
-    status                 running, finished, failed or interrupted; error: what stopped the last start, null if nothing did
+    status                 running, finished, failed or interrupted; error: what stopped the last start, null if nothing did; failure:
+                           diverged, outside or fault (errors.py), null likewise
     study, tags            as configured; studies: every study that started the run or found it finished
     tuned                  {study: "optim.peak_lr=0.002"}: in which studies the run has what was chosen for its arm
     evaluated              what of the evaluation is finished: the hash of each task's cells (run_config.evaluations_asked)
@@ -32,7 +33,8 @@ summary.json, written whole by each update (a reader sees the old one or the new
                            knew more than frequencies, with plateau_mark, the loss that says so (training/plateau.py; null: not watched)
     evaluation             {task: {metric: {n, mean, std, median, values, seeds, collapsed, failed, protocol, baselines, above_floor,
                            floor: {n, mean, std, median, values, seeds, collapsed, failed}}}}, glue: {average: likewise} where it is whole
-    evaluation_settings    {task: {protocol, label, setting, tried, cells: {seed: folder}, floor: {the same}}}: how they were found
+    evaluation_settings    {task: {protocol, label, setting, tried, cells: {seed: folder}, floor: {the same}}}: how they were found; digest:
+                           of how the task was measured (run_config.measured_how)
     evaluation_at          {step: {task: as in evaluation}}: of weights on the way
     overlap                {task: {part: {examples, shared, too_short, share}}}: examples that the training text contains
     random_weights         digests of the floors' encoders
@@ -43,13 +45,11 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from mlm_lab import claim
+from mlm_lab import atomic, claim
 from mlm_lab.errors import UserError
 from mlm_lab.ranks import is_main_process
 
@@ -113,18 +113,7 @@ class RunFolder:
         """Write a small file of the folder atomically. Only the first process writes."""
         if not is_main_process():
             return
-        self.path.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=self.path, prefix=f".{name}.")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(temporary, 0o644)  # mkstemp's 0600 would hide the file from the rest of the team
-            os.replace(temporary, self.path / name)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        atomic.write_text(self.path / name, text)
 
     def record_start(self, config_yaml: str, overrides: tuple[str, ...]) -> None:
         """Write config.yaml, and a line of overrides.txt unless the last line says the same."""

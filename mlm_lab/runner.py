@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from mlm_lab.console import say
-from mlm_lab.errors import Interrupted, UserError
+from mlm_lab.errors import FAULT, OUTSIDE, Interrupted, UserError
 from mlm_lab.provenance import provenance
 from mlm_lab.run_config import RunConfig, config_hash, evaluations_asked, to_dict, to_yaml
 from mlm_lab.run_folder import RunFolder
@@ -68,7 +68,7 @@ def _go_through(stages: list[ModuleType], config: RunConfig, folder: RunFolder, 
     about = {"config_hash": run_hash, "study": config.study, "tags": config.tags, "seeds": to_dict(config.seeds)}
     about["studies"] = studies_of(summary, config.study)
     origin = {} if summary.get("weights_sha256") else provenance()  # what trained the weights, not what evaluates them later
-    folder.update_summary(status="running", error=None, **about, **origin)
+    folder.update_summary(status="running", error=None, failure=None, **about, **origin)
     try:
         for stage in stages:
             stage.run(config, folder)
@@ -77,11 +77,20 @@ def _go_through(stages: list[ModuleType], config: RunConfig, folder: RunFolder, 
         raise
     except BaseException as error:
         status = _status_after_mistake(folder, summary.get("status")) if isinstance(error, UserError) else "failed"
-        _record_end(folder, status=status, error=f"{type(error).__name__}: {error}")
+        _record_end(folder, status=status, error=f"{type(error).__name__}: {error}", failure=_failure(error))
         raise
     asked = evaluations_asked(run_hash, config).values() if "evaluate" in config.stages else ()
     folder.update_summary(status="finished", evaluated=sorted({*summary.get("evaluated", ()), *asked}))
     say(f"\nrun folder: {folder.path}")
+
+
+def _failure(error: BaseException) -> str:
+    """Whether what the run computed ended it, or what is outside of that (errors.py)."""
+    from mlm_lab.training.failures import explain
+
+    if isinstance(error, UserError):
+        return error.failure
+    return OUTSIDE if isinstance(error, OSError) or explain(error, "", 0.0) else FAULT
 
 
 def _record_end(folder: RunFolder, **fields: object) -> None:

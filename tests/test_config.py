@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 from tokenizers import Tokenizer, models
 
 from mlm_lab.config import (
@@ -22,7 +23,7 @@ from mlm_lab.config import (
 )
 from mlm_lab.errors import InvalidFields, Problem, UserError
 from mlm_lab.leaves import build, coerce, find_class
-from mlm_lab.run_config import RunConfig, config_hash, evaluation_key, store_key, to_dict, to_yaml
+from mlm_lab.run_config import RunConfig, config_hash, evaluation_key, measured_how, store_key, to_dict, to_yaml
 from mlm_lab.run_folder import RunFolder
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -327,6 +328,9 @@ def test_a_config_reads_back_from_its_yaml_with_the_same_hash(tmp_path: Path) ->
     (tmp_path / "config.yaml").write_text(to_yaml(config))
     assert load(tmp_path) == config
     assert config_hash(load(tmp_path)) == config_hash(config)
+    kept = yaml.safe_load((tmp_path / "config.yaml").read_text())
+    assert measured_how("cola", kept) == measured_how("cola", to_dict(config)) != measured_how("mine", kept)
+    assert measured_how("rte", kept) is None
     assert to_dict(config)["objective"]["_target_"].startswith("mlm_lab.objectives.")
 
 

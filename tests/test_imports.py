@@ -15,7 +15,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 LAYERS = [
     {"errors", "ranks", "statistics", "types"},
-    {"claim", "console", "fold", "gate", "keys", "leaves", "processes", "provenance", "run_config", "run_folder"},
+    {"atomic", "claim", "console", "fold", "gate", "keys", "leaves", "processes", "provenance", "run_config", "run_folder"},
     {"corruption", "tokenizers", "models", "optim"},
     {"data", "interchange", "objectives"},
     {"training"},
@@ -104,7 +104,7 @@ def test_statistics_is_pure() -> None:
 
 
 def test_the_run_folder_can_be_read_without_what_trains() -> None:
-    for name in ["run_folder", "claim", "run_config", "errors", "ranks", "types", "console", "leaves"]:
+    for name in ["run_folder", "atomic", "claim", "run_config", "errors", "ranks", "types", "console", "leaves"]:
         at_import = {
             found.name.partition(".")[0] for found in imports(PACKAGE / f"{name}.py") if not (found.inside_function or found.typing_only)
         }
@@ -127,6 +127,6 @@ def test_the_report_reads_files_and_imports_nothing_that_trains() -> None:
     for module in PACKAGE.glob("report/*.py"):
         assert names(module).isdisjoint({*TRAINING_LIBRARIES, "hydra", "omegaconf"}), module
         used = {found.name.split(".")[1] for found in imports(module) if found.name.startswith("mlm_lab.")}
-        allowed = {"__main__", "config", "console", "errors", "fold", "keys", "report", "run_config", "statistics", "sweep"}
+        allowed = {"__main__", "atomic", "config", "console", "errors", "fold", "keys", "report", "run_config", "statistics", "sweep"}
         pure = {found.name for found in imports(module) if found.name.startswith("mlm_lab.evaluation.")}
         assert used <= allowed | {"evaluation"} and pure <= {"mlm_lab.evaluation.spans.extract_spans"}, module

@@ -9,14 +9,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from mlm_lab import __main__
-from mlm_lab.errors import Interrupted, UserError
+from mlm_lab.errors import Diverged, Interrupted, UserError
 from mlm_lab.run_folder import RunFolder
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -278,10 +278,11 @@ def test_a_fault_of_ours_keeps_its_traceback_and_the_run_is_recorded_as_failed(e
     with pytest.raises(RuntimeError, match="a bug"):
         __main__.main(RUN)
     (summary,) = summaries(empty_folder)
-    assert (summary["status"], summary["error"]) == ("failed", "RuntimeError: a bug")
+    assert (summary["status"], summary["error"], summary["failure"]) == ("failed", "RuntimeError: a bug", "fault")
     stages.failure = None
     assert __main__.main(RUN) == 0
-    assert (summaries(empty_folder)[0]["status"], summaries(empty_folder)[0]["error"]) == ("finished", None)
+    (summary,) = summaries(empty_folder)
+    assert (summary["status"], summary["error"], summary["failure"]) == ("finished", None, None)
 
 
 def test_a_mistake_that_a_stage_finds_leaves_nothing_half_written(
@@ -302,15 +303,28 @@ def test_a_mistake_after_a_checkpoint_leaves_the_run_to_be_resumed(empty_folder:
     assert summaries(empty_folder)[0]["status"] == "failed"
 
 
-def test_a_run_that_diverged_stays_on_record(empty_folder: Path, stages: Stages) -> None:
+@pytest.mark.parametrize(
+    ("error", "failure"),
+    [
+        (Diverged("the loss is not finite"), "diverged"),
+        (UserError("the disk is full"), "outside"),
+        (OSError(5, "input/output error"), "outside"),
+        (RuntimeError("CUDA out of memory"), "outside"),
+    ],
+)
+def test_a_run_that_diverged_stays_on_record_and_is_told_from_one_that_the_machine_ended(
+    error: Exception, failure: str, empty_folder: Path, stages: Stages
+) -> None:
     """traps.md 33: its rows are there to look at, though it never got to a checkpoint."""
-    stages.failure = UserError("the loss is not finite")
+    stages.failure = error
     pretrain = sys.modules["mlm_lab.stages.pretrain"]
     fail = pretrain.run
     pretrain.run = lambda config, folder: (folder.write_text("metrics.csv", "step,train/loss\n1,nan\n"), fail(config, folder))
-    assert __main__.main(RUN) == 2
+    with suppress(RuntimeError, OSError):
+        assert __main__.main(RUN) == 2
     (summary,) = summaries(empty_folder)
-    assert (summary["status"], summary["error"]) == ("failed", "UserError: the loss is not finite")
+    assert (summary["status"], summary["error"]) == ("failed", f"{type(error).__name__}: {error}")
+    assert summary["failure"] == failure
 
 
 @pytest.mark.parametrize("before", ["finished", "interrupted"])

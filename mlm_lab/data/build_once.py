@@ -13,6 +13,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from mlm_lab import console
+from mlm_lab.atomic import sync
 from mlm_lab.errors import DISK_FULL, UserError
 
 FIRST_SECONDS = 60.0
@@ -75,15 +76,6 @@ def _fill(folder: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
-
-
-def sync(path: Path) -> None:
-    """Have the disk hold the file or folder before the rename says that it does."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from mlm_lab.evaluation.cells import ENCODER, Cell, fail_cell, run_cell
 from mlm_lab.evaluation.encoded_once import encoded_once
 from mlm_lab.evaluation.measures.measure import Subject
 from mlm_lab.evaluation.protocol import carve, with_setting
-from mlm_lab.evaluation.task import FLOOR
+from mlm_lab.evaluation.task import FLOOR, FineTunedTask
 from mlm_lab.interchange.folder import is_hugging_face
 
 if TYPE_CHECKING:
@@ -47,13 +47,20 @@ class Bench:
         self._measure: tuple[tuple, Measure] | None = None
 
     def run(self, cell: Cell) -> dict:
-        """Measure a cell that is missing, and return its record."""
+        """Measure a cell that is missing, and return its record.
+
+        Raises:
+            UserError: it does not fit in memory; what else a `Measure` refuses.
+        """
+        from mlm_lab.training.failures import explained
+
         with cell.lock():
             if (record := cell.read()) is not None:  # another run has measured the same floor meanwhile
                 return record
             if cell.before is not None and not (cell.before / ENCODER).exists():
                 return fail_cell(cell, f"there is no encoder to start from: {cell.before.parent.name} has failed")
-            with self._one_thread():
+            sizes, smaller = self._memory(cell)
+            with self._one_thread(), explained(sizes, self.config.trainer.timeout_seconds, smaller=smaller):
                 return run_cell(cell, self.measure(cell), Subject(cell.start, self.module(cell), self.tokenizer, self.fabric, str(cell)))
 
     def measure(self, cell: Cell) -> Measure:
@@ -105,12 +112,21 @@ class Bench:
     @cached_property
     def fabric(self) -> Fabric:
         """One device, in the precision of pretraining."""
-        from lightning.fabric import Fabric
+        from mlm_lab.training.trainer import make_fabric
 
-        from mlm_lab.training.trainer import quieten_lightning, resolve_precision
+        return make_fabric(self.config.trainer)
 
-        quieten_lightning()
-        return Fabric(accelerator=self.config.trainer.accelerator, devices=1, precision=resolve_precision(self.config.trainer))
+    def _memory(self, cell: Cell) -> tuple[str, str]:
+        """The keys that a cell's memory depends on with their values, and what would take less."""
+        task, evaluation = self.config.tasks[cell.task], with_setting(self.config.evaluation, cell.setting)
+        length = row_length(task, self.config, self.source)
+        keys = {f"task.{cell.task}.max_length" if task.max_length else "evaluation.max_length": length}
+        if isinstance(task, FineTunedTask):
+            place = "evaluation.grid.batch_sizes" if "batch_size" in dict(cell.setting) else "evaluation.batch_size"
+            keys[f"task.{cell.task}.batch_size" if task.batch_size else place] = task.batch_size or evaluation.batch_size
+        sizes = " ".join(f"{key}={value}" for key, value in keys.items())
+        smaller = f"a smaller {' or '.join(keys)}, or evaluation.jobs=1 where cells stand side by side; the cells that are done stay"
+        return f"{cell}: {sizes}", smaller
 
     @contextmanager
     def _one_thread(self) -> Iterator[None]:

@@ -11,7 +11,6 @@ result.json is written last, so a cell that was interrupted is run again; so is 
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mlm_lab.atomic import write_text
 from mlm_lab.evaluation.measures.measure import Failed, Measure, Outcome, Subject
 from mlm_lab.evaluation.protocol import Setting
 from mlm_lab.evaluation.task import FLOOR, TaskData
@@ -122,15 +122,13 @@ def digest_parts(label_names: Sequence[str], parts: dict[str, Sequence]) -> str:
 
 
 def run_cell(cell: Cell, measure: Measure, subject: Subject) -> dict:
-    """Measure, and write the cell's folder. A run without a number, or one that does not fit in memory, is recorded as failed."""
-    import torch
-
+    """Measure, and write the cell's folder. A run without a number is recorded as failed."""
     started = time.monotonic()
     record = {"status": "finished", "seed": cell.seed, **measure.settings(subject), "examples_fingerprint": cell.fingerprint}
     outcome = Outcome({}, [])
     try:
         outcome = measure(subject, cell.seed)
-    except (Failed, torch.OutOfMemoryError) as error:
+    except Failed as error:
         record |= {"status": "failed", "reason": str(error)}
     else:
         record |= {"metrics": outcome.metrics, "collapsed": outcome.collapsed, **outcome.facts}
@@ -158,9 +156,7 @@ def _write(cell: Cell, record: dict, outcome: Outcome) -> None:
         (folder / UNLABELLED).write_text(json.dumps(outcome.unlabelled), encoding="utf-8")
     if cell.keeps_encoder and outcome.encoder is not None:
         _save_encoder(outcome.encoder, folder)
-    temporary = folder / f"{RESULT}.tmp"
-    temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    os.replace(temporary, folder / RESULT)
+    write_text(folder / RESULT, json.dumps(record, indent=1) + "\n")
 
 
 def _save_encoder(encoder: nn.Module, folder: Path) -> None:

@@ -6,7 +6,6 @@ CACHE_DIR/encoded/KEY.npz    rows end to end with their lengths; KEY is a digest
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from mlm_lab.atomic import replacing
 
 if TYPE_CHECKING:
     from mlm_lab.evaluation.encode import EncodedPart
@@ -67,10 +68,8 @@ def _save(part: EncodedPart, file: Path) -> None:
             arrays[f"{name}_lengths"] = np.array([len(row) for row in value], dtype=np.int64)
         elif value is not None:
             arrays[name] = np.asarray(value)
-    temporary = file.with_name(f"{file.name}.{os.getpid()}")
-    with temporary.open("wb") as opened:
+    with replacing(file) as beside, beside.open("wb") as opened:  # a file, since savez adds to a name
         np.savez(opened, **arrays)
-    os.replace(temporary, file)
 
 
 def _load(file: Path) -> EncodedPart:

@@ -14,7 +14,6 @@ Shapes: T tokens, W words.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
@@ -22,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from mlm_lab.atomic import write_text
 from mlm_lab.data.token_store import TokenStore
 from mlm_lab.tokenizers.loading import LoadedTokenizer
 
@@ -210,7 +210,4 @@ def _place(cache_dir: Path, store: TokenStore, fingerprint: str) -> Path:
 
 
 def _write(place: Path, overlap: Overlap) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    temporary = place.with_name(f"{place.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(asdict(overlap)), encoding="utf-8")
-    os.replace(temporary, place)
+    write_text(place, json.dumps(asdict(overlap)))

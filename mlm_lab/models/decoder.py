@@ -98,7 +98,7 @@ class TransformerDecoder(TransformerEncoder):
         cross_context = self._cross_context(memory_mask, memory_places)
         x = self.embed(input_ids, position_ids, None)
         for index, context in enumerate(self.attention_contexts(attention_mask, position_ids)):
-            x = self.layers[index % len(self.layers)](x, context, memory, cross_context)
+            x = self.layer(index, x, context, memory, cross_context)
         return self.final_norm(x)
 
     def _cross_context(self, memory_mask: torch.Tensor, memory_places: torch.Tensor) -> AttentionContext:

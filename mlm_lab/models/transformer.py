@@ -15,6 +15,7 @@ from typing import Literal, overload
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from mlm_lab.models.attention import (
     AttentionContext,
@@ -111,11 +112,13 @@ class TransformerEncoder(nn.Module):
 
     written_out: whether attention without a relative bias computes its scores (True) or SDPA does (False). None: what is faster.
     by_segments: whether it leaves out what is in no document of a row (varlen attention: on GPUs, in half precision, without dropout).
+    recomputes: whether layers keep their input alone for the backward pass.
     """
 
     layer_class: type[Layer] = Layer
     written_out: bool | None = None
     by_segments: bool = False
+    recomputes: bool = False
 
     def __init__(self, config: Encoder, vocabulary_rows: int, *, causal: bool = False, embeddings: Embeddings | None = None):
         super().__init__()
@@ -183,10 +186,17 @@ class TransformerEncoder(nn.Module):
         x = self.embed(input_ids, position_ids, token_type_ids)
         hidden_states = [x]
         for index, context in enumerate(self.attention_contexts(attention_mask, position_ids)):
-            x = self.layers[index % len(self.layers)](x, context)
+            x = self.layer(index, x, context)
             hidden_states.append(x)
         hidden_states[-1] = self.final_norm(x)
         return hidden_states if output_hidden_states else hidden_states[-1]
+
+    def layer(self, index: int, *inputs: torch.Tensor | AttentionContext) -> torch.Tensor:
+        """What the layer of this number makes of its inputs; layers may be shared."""
+        layer = self.layers[index % len(self.layers)]
+        if self.recomputes and self.training and torch.is_grad_enabled():
+            return checkpoint(layer, *inputs, use_reentrant=False)
+        return layer(*inputs)
 
     def embed(self, input_ids: torch.Tensor, position_ids: torch.Tensor, token_type_ids: torch.Tensor | None) -> torch.Tensor:
         """(B, L) each -> (B, L, D): what the first layer takes."""

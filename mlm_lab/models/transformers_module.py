@@ -61,6 +61,23 @@ class WrappedEncoder(nn.Module):
         return self.model.get_input_embeddings().weight
 
     @property
+    def recomputes(self) -> bool:
+        """Whether layers keep their input alone for the backward pass."""
+        return self.model.is_gradient_checkpointing
+
+    @recomputes.setter
+    def recomputes(self, value: bool) -> None:
+        if value and not self.model.supports_gradient_checkpointing:
+            raise UserError(
+                "this encoder of Transformers has no activation checkpointing",
+                where="trainer.activation_checkpointing",
+                given=f"model_type={self.config.config['model_type']}",
+                fix="trainer.micro_batch_size=N saves memory too",
+            )
+        if value:
+            self.model.activation_checkpointing_enable({"use_reentrant": False})
+
+    @property
     def embeddings(self) -> nn.Module:
         """Raises UserError: they are not summed up in one place that a decoder could share."""
         raise UserError(

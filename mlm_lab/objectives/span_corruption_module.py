@@ -72,8 +72,8 @@ class SpanCorruptionModel(nn.Module):
 
     def gap_places(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """(B, T): where in the encoder's row the gap is that each decoder position writes, by its sentinel; 0 before the first."""
-        gaps = self.is_sentinel[batch["input_ids"]].cumsum(1)  # (B, L): sentinels so far
-        written = self.is_sentinel[batch["decoder_input_ids"]].cumsum(1)  # (B, T)
+        gaps = self.is_sentinel[batch["input_ids"]].long().cumsum(1)  # (B, L): sentinels so far; XLA's sums of bool stay bool
+        written = self.is_sentinel[batch["decoder_input_ids"]].long().cumsum(1)  # (B, T)
         places = (gaps[:, None] < written[:, :, None]).sum(-1)
         return places.clamp(max=gaps.shape[1] - 1)  # a row that lacks the sentinel has no such gap
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from mlm_lab.report.comparable import Column, columns_of
 from mlm_lab.report.declaration import Declaration
 from mlm_lab.report.gather import FINISHED
+from mlm_lab.report.outcomes import failed_by_itself, is_flagged, reasons, seed_of
 from mlm_lab.report.rows import Row, flag, number
 from mlm_lab.statistics.compare import Comparison, compare
 from mlm_lab.statistics.description import Description, describe
@@ -34,6 +35,9 @@ class MetricResult:
     named: bool
     """Whether it was named before the runs. Others are described and not tested."""
     primary: bool
+    """Whether it is the metric of the primary contrast."""
+    answers: bool
+    """Whether the primary contrast is tested in it, uncorrected: by the primary metric, in the table that the study asks about."""
     higher_is_better: bool
     scores: Scores
     cells: Mapping[str, Description]
@@ -45,7 +49,7 @@ class MetricResult:
     collapsed: Mapping[str, Proportion]
     """Arm -> runs with a fine-tuning that answers every example alike, of those evaluated; empty where none did."""
     escaped: MetricResult | None
-    """The same without the runs that stayed on the plateau or collapsed; None where there are none."""
+    """The same without the runs that stayed on the plateau, collapsed, or lost a fine-tuning; None where there are none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +68,8 @@ class Table:
 
     by_arm: ByArm
     """Arm -> its finished runs, by seed."""
+    failed: ByArm
+    """Arm -> its runs that have no number for what they computed, where there are any."""
     metrics: tuple[MetricResult, ...]
     """Those named before the runs first."""
     plateau: Mapping[str, Proportion]
@@ -88,27 +94,26 @@ BUDGET_COLUMNS = (
 )
 
 
-def analyse(rows: Sequence[Row], declaration: Declaration) -> Table:
-    """The table over these runs. Only finished ones have a number; which failed is told elsewhere.
+def analyse(rows: Sequence[Row], declaration: Declaration, answers: bool = True) -> Table:
+    """The table over these runs. Only finished ones have a number; those that failed by themselves keep an arm from coming out the better.
 
-    rows: placed in arms; those of no arm are left out.
+    rows: placed in arms; those of no arm are left out. answers: whether the primary contrast is tested in this table; where it is not,
+    it is one of the metric's contrasts, corrected with the others.
     """
     finished = [row for row in rows if row.get("status", FINISHED) == FINISHED]
     by_arm = {arm: sorted((row for row in finished if row.get("arm") == arm), key=seed_of) for arm in declaration.arms}
     by_arm = {arm: runs for arm, runs in by_arm.items() if runs}
+    failed = {arm: [row for row in rows if row.get("arm") == arm and failed_by_itself(row)] for arm in declaration.arms}
+    failed = {arm: runs for arm, runs in failed.items() if runs}
     names = dict.fromkeys([*declaration.named, *_found(finished)])
-    results = [_metric(column, by_arm, declaration) for name in names for column in columns_of(name, by_arm)]
+    results = [_metric(column, by_arm, failed, declaration, answers) for name in names for column in columns_of(name, by_arm)]
     return Table(
         by_arm=by_arm,
+        failed=failed,
         metrics=tuple(results),
         plateau=_plateau(by_arm),
         budgets={arm: _budget(runs) for arm, runs in by_arm.items()},
     )
-
-
-def seed_of(row: Mapping[str, str]) -> int:
-    """The pretraining seed; a run without one is its own block, told by its hash."""
-    return int(row["seed"]) if row.get("seed", "").isdigit() else int(row["config_hash"][:12], 16)
 
 
 def _found(rows: Iterable[Row]) -> list[str]:
@@ -118,22 +123,25 @@ def _found(rows: Iterable[Row]) -> list[str]:
     return [*(column for column in columns if column.startswith(_SHOWN)), *evaluations]
 
 
-def _metric(column: Column, by_arm: ByArm, declaration: Declaration, flagged: bool = True) -> MetricResult:
-    """flagged: whether runs on the plateau and collapsed ones are in it."""
+def _metric(column: Column, by_arm: ByArm, failed: ByArm, declaration: Declaration, answers: bool, flagged: bool = True) -> MetricResult:
+    """flagged: whether runs on the plateau, collapsed ones and those that lost a fine-tuning are in it."""
     metric = column.metric
     having = {arm: [row for row in by_arm[arm] if metric in row or f"{metric}/n" in row] for arm in column.arms if arm in by_arm}
     scores = {arm: {seed_of(row): number(row, metric) for row in rows} for arm, rows in having.items()}
     named, primary = metric in declaration.named, metric == declaration.metric
+    answers = answers and primary
     collapsed, escaped = _collapsed(metric, having), None
     if flagged:
         clean = {arm: [row for row in rows if not is_flagged(row, metric)] for arm, rows in having.items()}
         if any(len(clean[arm]) < len(rows) for arm, rows in having.items()):
-            escaped = _metric(column, {arm: rows for arm, rows in clean.items() if rows}, declaration, flagged=False)
-    comparison, reason = _compare(column, scores, having, declaration, collapsed) if named else (None, "not named before the runs")
+            escaped = _metric(column, {arm: rows for arm, rows in clean.items() if rows}, failed, declaration, answers, flagged=False)
+    excluded = {arm: reasons(metric, *(_tested(runs.get(arm, ()), declaration) for runs in (by_arm, failed))) for arm in having}
+    comparison, reason = _compare(column, scores, having, declaration, excluded, answers) if named else (None, "not named before the runs")
     return MetricResult(
         column=column,
         named=named,
         primary=primary,
+        answers=answers,
         higher_is_better=declaration.is_better_higher(metric),
         scores=scores,
         cells={arm: describe(of_arm.values(), LEVEL) for arm, of_arm in scores.items()},
@@ -145,8 +153,13 @@ def _metric(column: Column, by_arm: ByArm, declaration: Declaration, flagged: bo
     )
 
 
+def _tested(rows: Sequence[Row], declaration: Declaration) -> list[Row]:
+    """Those of seeds that chose nothing."""
+    return [row for row in rows if seed_of(row) not in declaration.pilot_seeds]
+
+
 def _compare(
-    column: Column, scores: Scores, having: ByArm, declaration: Declaration, collapsed: Mapping[str, Proportion]
+    column: Column, scores: Scores, having: ByArm, declaration: Declaration, excluded: Mapping[str, str | None], answers: bool
 ) -> tuple[Comparison | None, str | None]:
     """The comparison, or why there is none."""
     if column.reason is not None:
@@ -157,25 +170,19 @@ def _compare(
         return None, f"the baseline, {declaration.baseline}, has no finished run with this metric"
     if len(scores) < 2:
         return None, "only the baseline has this metric"
-    primary = column.metric == declaration.metric
     comparison = compare(
         scores,
         baseline=declaration.baseline,
-        primary=declaration.contrast if primary and declaration.contrast in scores else None,
-        margin=declaration.margin if primary else None,
+        primary=declaration.contrast if answers and declaration.contrast in scores else None,
+        margin=declaration.margin if column.metric == declaration.metric else None,
         higher_is_better=declaration.is_better_higher(column.metric),
         level=LEVEL,
         ordered=declaration.ordered,
         left_plateau={arm: {seed_of(row): flag(row, "left_plateau") for row in rows} for arm, rows in having.items()},
         pilot_seeds=declaration.pilot_seeds,
-        excluded_from_pool={arm: f"{part.k} of {part.n} runs collapsed" for arm, part in collapsed.items() if part.k},
+        excluded_from_pool={arm: reason for arm, reason in excluded.items() if reason},
     )
     return comparison, None
-
-
-def is_flagged(row: Row, metric: str) -> bool:
-    """Whether the run stayed on the plateau, or a fine-tuning of it collapsed on this metric's task."""
-    return flag(row, "left_plateau") is False or bool(number(row, f"{metric}/collapsed"))
 
 
 def _floor(metric: str, rows: Sequence[Row]) -> tuple[float, float | None] | None:

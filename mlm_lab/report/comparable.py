@@ -27,8 +27,6 @@ _OWN_MASKS = ("val/", "train/")
 """What is measured under the run's own recipe."""
 _NO_MASKS = ("objective.duplicates",)
 """Keys of the objective that leave the held-out masks alone."""
-_ACROSS_VOCABULARIES = "bits_per_character"
-"""End of the names of metrics that do not depend on how the text is cut into tokens."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +135,7 @@ def _scale(metric: str, row: Row) -> tuple[str, ...]:
     objective = row.get(TARGET, "").rpartition(".")[2]
     if not metric.startswith(_TOKENS):
         return (objective if row.get(f"{metric}/within") == "objective" else "",)
-    vocabulary = "" if metric.endswith(_ACROSS_VOCABULARIES) else row.get("fingerprints/tokenizer", "")[:8]
+    vocabulary = row.get("fingerprints/tokenizer", "")[:8]
     return (objective if metric.startswith(_OWN_MASKS) else "", f"vocabulary {vocabulary}" if vocabulary else "")
 
 

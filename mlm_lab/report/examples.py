@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlm_lab.evaluation.spans import extract_spans
-from mlm_lab.report.analysis import LEVEL, MetricResult, Table, seed_of
+from mlm_lab.report.analysis import LEVEL, MetricResult, Table
+from mlm_lab.report.outcomes import seed_of
 from mlm_lab.report.rows import Row, number, text
 from mlm_lab.statistics import resampling
 from mlm_lab.statistics.resampling import FEWEST_SEEDS, resample_seeds_and_examples

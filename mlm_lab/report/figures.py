@@ -17,9 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mlm_lab.report.analysis import MetricResult, Table, seed_of
+from mlm_lab.atomic import write_text
+from mlm_lab.report.analysis import MetricResult, Table
 from mlm_lab.report.declaration import Declaration
-from mlm_lab.report.results import write_text
+from mlm_lab.report.outcomes import seed_of
 from mlm_lab.report.rows import Row, number
 from mlm_lab.report.units import scale_of, unit_of
 from mlm_lab.statistics.verdict import BETTER, WORSE

@@ -8,21 +8,22 @@ OUTPUT_DIR/RUN_ID/  summary.json ─┐
 from __future__ import annotations
 
 import csv
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from mlm_lab.report.rows import CONFIG, Row, config_text, flatten, text
-from mlm_lab.run_config import EVALUATION_LEFT_OUT, RUN_KEYS, TRAINER_KEYS
+from mlm_lab.run_config import EVALUATED_DIGITS, RUN_KEYS, TRAINER_KEYS, measured_how
 
 HASHED = (*RUN_KEYS, "data", "tokenizer", "pretrained", "seeds")
 """Parts of the config that enter a run's hash, with some keys of the trainer; seeds.finetune does not."""
 CURVE_PREFIXES = ("val/", "probe/")
+SPENT = "spent/"
+"""Before what a row of metrics.csv says of the run so far."""
 OVERLAP = "overlap/"
 NUMBERS = ("steps", "tokens", "positions", "seconds", "tokens_per_second", "peak_memory_bytes")
-FINISHED, DAMAGED = "finished", "damaged"
+FINISHED, FAILED, DAMAGED = "finished", "failed", "damaged"
 OF_START = ("failed", "collapsed")
 """Lists of fine-tuning seeds in an evaluation's entry, of which the row keeps the length."""
 
@@ -173,8 +174,10 @@ def _row(summary: Mapping, config: Mapping, study: str) -> Row:
         "weights_sha256": summary.get("weights_sha256"),
         "status": summary.get("status"),
         "error": (summary.get("error") or "").split("\n")[0] or None,
+        "failure": summary.get("failure"),
         "seed": config.get("seed"),
         "tuned": (summary.get("tuned") or {}).get(study),
+        "evaluated": " ".join(sorted(digest[:EVALUATED_DIGITS] for digest in summary.get("evaluated") or ())),
         "precision": summary.get("precision") or config.get("trainer", {}).get("precision"),
         **{name: summary.get(name) for name in NUMBERS},
         "flops": flops.get("total"),
@@ -187,7 +190,7 @@ def _row(summary: Mapping, config: Mapping, study: str) -> Row:
         **{name: value for name, value in metrics.items() if isinstance(value, int | float | None)},
         "left_plateau": metrics.get("left_plateau", _left(metrics)),
         **dict(_overlaps(summary.get("overlap") or {})),
-        **dict(_evaluations(summary.get("evaluation") or {}, config)),
+        **dict(_evaluations(summary, config)),
     }
     row = {name: text(value) for name, value in values.items()}
     row |= {CONFIG + key: config_text(value) for key, value in _hashed(config)}
@@ -205,10 +208,14 @@ def _hashed(config: Mapping) -> Iterator[tuple[str, object]]:
     return ((key, value) for key, value in flatten(parts) if key != "seeds.finetune")
 
 
-def _evaluations(evaluation: Mapping[str, Mapping], config: Mapping) -> Iterator[tuple[str, object]]:
-    """TASK/METRIC is the mean over fine-tuning seeds; what belongs to it stands behind a further slash."""
-    for task, metrics in evaluation.items():
-        yield f"{task}/settings", _settings(task, config)
+def _evaluations(summary: Mapping, config: Mapping) -> Iterator[tuple[str, object]]:
+    """TASK/METRIC is the mean over fine-tuning seeds; what belongs to it stands behind a further slash.
+
+    How a task was measured is noted with its numbers. Runs of before that have config.yaml for it, which is of their last start.
+    """
+    noted = summary.get("evaluation_settings") or {}
+    for task, metrics in (summary.get("evaluation") or {}).items():
+        yield f"{task}/settings", (noted.get(task) or {}).get("digest") or measured_how(task, config)
         for metric, entry in metrics.items():
             name, floor = f"{task}/{metric}", entry.get("floor") or {}
             yield name, entry.get("mean")
@@ -230,32 +237,23 @@ def _overlaps(overlap: Mapping[str, Mapping[str, Mapping]]) -> Iterator[tuple[st
             yield f"{OVERLAP}{task}/{part}", found.get("share")
 
 
-def _settings(task: str, config: Mapping) -> str | None:
-    """Eight digits of how the task was measured; None where the last start, which config.yaml is of, did not measure it."""
-    own = (config.get("task") or {}).get(task)
-    if own is None:
-        return None
-    protocol = {name: value for name, value in config.get("evaluation", {}).items() if name not in EVALUATION_LEFT_OUT}
-    return hashlib.sha256(json.dumps([own, protocol], sort_keys=True).encode()).hexdigest()[:8]
-
-
 def _read_curve(file: Path, row: Row) -> list[Row]:
-    """The validations of a run. What metrics.csv does not count itself is that share of the run's total."""
+    """The validations of a run, each with what was spent by then. Runs that do not say it have that share of their totals: right where all
+    rows are of one length."""
     steps = float(row.get("steps") or 0)
     with file.open(newline="", encoding="utf-8") as handle:
         lines = csv.reader(handle)
         header = next(lines, [])
         if "step" not in header:
             raise ValueError("no column step")
-        at = header.index("step")
-        wanted = [(place, name) for place, name in enumerate(header) if name.startswith(CURVE_PREFIXES)]
         curve = []
         for cells in lines:
-            values = {name: cells[place] for place, name in wanted if place < len(cells) and cells[place]}
+            line = {name: cell for name, cell in zip(header, cells, strict=False) if cell}
+            values = {name: cell for name, cell in line.items() if name.startswith(CURVE_PREFIXES)}
             if values:
-                share = int(cells[at]) / steps if steps else None
-                totals = {name: _of_total(row, name, share) for name in ("tokens", "seconds", "flops")}
-                curve.append({"config_hash": row["config_hash"], "step": cells[at], **totals, **values})
+                share = int(line["step"]) / steps if steps else None
+                spent = {name: line.get(SPENT + name) or _of_total(row, name, share) for name in ("tokens", "seconds", "flops")}
+                curve.append({"config_hash": row["config_hash"], "step": line["step"], **spent, **values})
     return curve
 
 

@@ -24,7 +24,9 @@ _WORDS = (
 _EVERY_RUN = (
     "A permutation p is given where the number of seeds lets it reach the level (from 6). Every finished run counts, on the plateau or "
     "collapsed too; an arm with such runs is never called better, and its spread stays out of the pool. Failed runs have no number and are "
-    "listed."
+    "listed. Where runs or fine-tunings failed by themselves (their loss was not finite, or nobody knows why), those that came through "
+    "are a selection on the outcome: such an arm is likewise never called better or equivalent. Those that something outside ended (a "
+    "full disk, memory) are missing, and say nothing of the arm."
 )
 _AVERAGES = (
     "GLUE averages are named: nine_columns (BERT's: MNLI matched and mismatched apart, without WNLI), eight_tasks (ELECTRA's: MNLI matched "
@@ -39,6 +41,11 @@ def methods(study: Study) -> list[Block]:
     sentences = [_WORDS]
     if declared.margin is not None:
         sentences.append(f"The margin, {declared.margin:g} in the primary metric's unit, was stated in {named_source(declared.source)}.")
+    if declared.tune is not None and declared.contrast is not None:
+        sentences.append(
+            f"The study tunes `{declared.tune.key}`, so its primary contrast is the one with each arm at its own value, and that alone is "
+            "tested uncorrected; the same contrast at the common value is secondary, and by Holm with the other arms of its table."
+        )
     if declared.ordered:
         sentences.append("The arms have an order, so a trend is tested by ranks within each seed (Page).")
     if declared.pilot_seeds:

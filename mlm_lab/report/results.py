@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import csv
 import io
-import os
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from mlm_lab.atomic import write_text
 from mlm_lab.errors import UserError
 from mlm_lab.report.rows import CONFIG, Row
 
@@ -30,8 +29,9 @@ _THEN = (
     "left_plateau",
     "plateau_left_step",
     "precision",
+    "evaluated",
 )
-_GROUPS = ("hardware/", "versions/", "git_commit", "error", "fingerprints/")
+_GROUPS = ("hardware/", "versions/", "git_commit", "error", "failure", "fingerprints/")
 _CURVE_FIRST = ("config_hash", "step", "tokens", "seconds", "flops")
 
 
@@ -72,7 +72,8 @@ def merge(known: Iterable[Row], found: Iterable[Row]) -> tuple[list[Row], list[s
         if same and old:
             merged[name] = {**old, **row, "status": _better(old, row)}
             if merged[name]["status"] == "finished":
-                merged[name].pop("error", None)
+                for column in ("error", "failure"):
+                    merged[name].pop(column, None)
         elif row.get("status") == "finished" or old.get("status") != "finished":
             merged[name] = row
     return list(merged.values()), conflicts
@@ -111,20 +112,6 @@ def write_rows(file: Path, rows: Sequence[Row], columns: Sequence[str]) -> None:
     writer.writeheader()
     writer.writerows(rows)
     write_text(file, out.getvalue())
-
-
-def write_text(file: Path, content: str) -> None:
-    """Write a file atomically."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as handle:
-            handle.write(content)
-        os.chmod(temporary, 0o644)  # mkstemp's 0600 would hide the file from the rest of the team
-        os.replace(temporary, file)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def _order(rows: Iterable[Row]) -> list[str]:

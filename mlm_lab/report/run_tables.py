@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from mlm_lab.report import pairs
 from mlm_lab.report.analysis import Table as Analysed
-from mlm_lab.report.analysis import is_flagged
 from mlm_lab.report.declaration import Declaration
 from mlm_lab.report.document import Table
 from mlm_lab.report.gather import FINISHED, OVERLAP
+from mlm_lab.report.outcomes import failed_cells, is_flagged
 from mlm_lab.report.placing import in_table
 from mlm_lab.report.rows import Row, flag, number
 from mlm_lab.report.study import Study
@@ -165,7 +165,7 @@ def failures(study: Study) -> Table | None:
 
 
 def flagged(study: Study) -> Table | None:
-    """Finished runs that stayed on the plateau, or with a fine-tuning that answers every example alike."""
+    """Finished runs that stayed on the plateau, or with a fine-tuning that answers every example alike or has no number."""
     tables = [study.common, *([study.tuned] if study.tuned is not None else [])]
     runs = {row["config_hash"]: (arm, row) for table in tables for arm, rows in table.by_arm.items() for row in rows}
     metrics = list(dict.fromkeys(result.column.metric for table in tables for result in table.metrics))
@@ -189,9 +189,9 @@ def flagged(study: Study) -> Table | None:
 def _failed_cells(row: Row, metrics: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for metric in metrics:
-        failed, n = number(row, f"{metric}/failed"), number(row, f"{metric}/n")
+        failed, n = failed_cells(row, metric), round(number(row, f"{metric}/n") or 0)
         if failed:
-            found.setdefault(metric.partition("/")[0], f"{failed:.0f} of {failed + (n or 0):.0f}")
+            found.setdefault(metric.partition("/")[0], f"{failed} of {failed + n}")
     return found
 
 

@@ -41,12 +41,18 @@ def compose_document(study: Study, figures: Mapping[str, str]) -> Document:
 def _answer(study: Study) -> Iterator[Block]:
     declared = study.declaration
     yield Paragraph(f"Report of the study `{declared.name}`, declared in {named_source(declared.source)}.")
-    yield Paragraph(_verdict(study.common, declared, "**Primary contrast**, named before the runs: "))
-    if study.tuned is not None and declared.tune is not None:
-        yield Paragraph(_verdict(study.tuned, declared, f"The same with each arm at its own `{declared.tune.key}`: "))
+    lead = "**Primary contrast**, named before the runs"
+    if declared.tune is None or None in (declared.baseline, declared.contrast):
+        yield Paragraph(_verdict(study.common, declared, f"{lead}: "))
+        return
+    key = f"`{declared.tune.key}`"
+    yield Paragraph(_verdict(study.tuned, declared, f"{lead}, with each arm at its own {key}: "))
+    beside = f"Beside it, with every arm at the common {key}, a secondary contrast, corrected for the number of arms: "
+    yield Paragraph(_verdict(study.common, declared, beside))
 
 
-def _verdict(table: Table, declared: Declaration, lead: str) -> str:
+def _verdict(table: Table | None, declared: Declaration, lead: str) -> str:
+    """table: None where no run of it is finished."""
     if declared.metric is None:
         return "No primary metric is declared, so the tables only describe."
     metric = f"`{declared.metric}`"
@@ -58,6 +64,8 @@ def _verdict(table: Table, declared: Declaration, lead: str) -> str:
             "number of arms."
         )
     named = f"{lead}`{declared.contrast}` against `{declared.baseline}` by {metric}"
+    if table is None:
+        return f"{named}: **open**: no run at an arm's own rate is finished."
     result = table.primary
     if result is None or result.comparison is None:
         return f"{named}: **no answer yet**: {result.reason if result else 'no finished run has this metric'}."
@@ -68,10 +76,13 @@ def _verdict(table: Table, declared: Declaration, lead: str) -> str:
     if contrast.difference is None:
         return found
     unit = unit_of(result.column.metric)
+    low, high, of_all = contrast.low, contrast.high, ""
+    if not contrast.primary:  # and therefore corrected
+        low, high, of_all = contrast.simultaneous_low, contrast.simultaneous_high, " for all arms at once"
     return (
         f"{found} The difference is {score(contrast.difference, sign=True)}{f' {unit}' if unit else ''} over {_seeds(contrast.n)}"
-        + (f", {PERCENT} interval {interval(contrast.low, contrast.high, sign=True)}" if contrast.low is not None else "")
-        + (f", p {tables.equals(contrast.p)}" if contrast.p is not None else "")
+        + (f", {PERCENT} interval{of_all} {interval(low, high, sign=True)}" if low is not None else "")
+        + (f", p {tables.equals(contrast.p_adjusted)}" if contrast.p_adjusted is not None else "")
         + f"; {'more' if result.higher_is_better else 'less'} is better."
     )
 
@@ -94,6 +105,7 @@ def _seeds(n: int) -> str:
 
 def _state(study: Study) -> Iterator[Block]:
     yield from _stuck(study)
+    yield from _failed(study)
     planned = study.declaration.planned
     for table in planned:
         grid = run_tables.grid(study, table)
@@ -134,8 +146,21 @@ def _stuck(study: Study) -> Iterator[Block]:
         )
 
 
+def _failed(study: Study) -> Iterator[Block]:
+    """Runs that are missing for what they computed: what is left of their arms was selected by its outcome."""
+    tables = [study.common, *([study.tuned] if study.tuned is not None else [])]
+    arms = {row["config_hash"]: arm for table in tables for arm, rows in table.failed.items() for row in rows}
+    if arms:
+        counts = ", ".join(f"`{arm}` ({list(arms.values()).count(arm)})" for arm in dict.fromkeys(arms.values()))
+        failed = "1 run failed by itself" if len(arms) == 1 else f"{len(arms)} runs failed by themselves"
+        yield Paragraph(
+            f"**{failed}**, and no machine ended {'it' if len(arms) == 1 else 'them'}: {counts}. Such an arm is not called better or "
+            "equivalent for the runs that came through."
+        )
+
+
 def _results(study: Study, table: Table, figures: Mapping[str, str]) -> Iterator[Block]:
-    yield Heading("Results")
+    yield Heading("Results" if study.declaration.tune is None else "Results at the common rate")
     if not table.by_arm:
         yield Paragraph("No run is finished yet.")
         return
@@ -256,7 +281,7 @@ def _listing(study: Study) -> Iterator[Block]:
     found: Sequence = [table for table in (run_tables.failures(study), run_tables.flagged(study)) if table is not None]
     yield Heading("Failed, missing and flagged runs")
     if not found:
-        yield Paragraph("None: every planned run is finished, none stayed on the plateau, no fine-tuning collapsed.")
+        yield Paragraph("None: every planned run is finished, none stayed on the plateau, no fine-tuning collapsed or failed.")
     yield from found
 
 

@@ -64,7 +64,7 @@ class Study:
     common: Table
     """Every arm at one learning rate, or the only table there is."""
     tuned: Table | None
-    """Each arm at its own; None where nothing was tuned."""
+    """Each arm at its own; None where nothing was tuned. In a study that tunes the primary contrast is tested here and not in `common`."""
     tune: Mapping | None
     """tune.json."""
     records: Sequence[Record]
@@ -181,7 +181,7 @@ def _checked_tables(rows: Sequence[Row], declaration: Declaration, signatures: p
     common, tuned = placing.in_table(rows, COMMON), placing.in_table(rows, TUNED)
     for part, key in ((common, None), (tuned, declaration.tune.key if declaration.tune else None)):
         _check([row for row in part if _counts(row)], declaration, signatures, key)
-    return analyse(common, declaration), analyse(tuned, declaration) if tuned else None
+    return analyse(common, declaration, answers=declaration.tune is None), analyse(tuned, declaration) if tuned else None
 
 
 def _check(rows: Sequence[Row], declaration: Declaration, signatures: placing.Signatures, tuned_key: str | None) -> None:

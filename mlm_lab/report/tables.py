@@ -66,7 +66,7 @@ def _short(result: MetricResult, arm: str) -> str:
 def of_metric(result: MetricResult, declaration: Declaration, prefix: str = "", title: str = "") -> Iterator[Block]:
     """A metric's own section: the table over every run, that over the runs not flagged, the trend."""
     label, name = result.column.label, slug(f"{prefix} {result.column.label}")
-    yield Heading(f"`{label}`" + (f", {title}" if title else "") + (" (primary)" if result.primary else ""), 3)
+    yield Heading(f"`{label}`" + (f", {title}" if title else "") + (" (primary)" if result.answers else ""), 3)
     if result.reason is not None:
         yield Paragraph(f"Arms are **not compared**: {result.reason}.")
     yield _main_table(result, declaration, name, f"{label}, every run" + (f", {title}" if title else ""))
@@ -126,7 +126,8 @@ def _note(result: MetricResult) -> str:
     parts = [f"{unit[0].upper()}{unit[1:]}; {_better(result)}." if unit else f"{_better(result)[0].upper()}{_better(result)[1:]}."]
     comparison = result.comparison
     if comparison is not None:
-        parts.append("Difference: arm minus baseline; p: Holm's over the arms, but the primary contrast's own.")
+        own = ", but the primary contrast's own" * any(contrast.primary for contrast in comparison.contrasts)
+        parts.append(f"Difference: arm minus baseline; p: Holm's over the arms{own}.")
         if comparison.pool is not None:
             parts.append(
                 f"Spread of one run about its arm and seed: {score(comparison.pool.std)}, from {len(comparison.pool.arms)} arms "
@@ -189,8 +190,8 @@ def _escaped_table(result: MetricResult, name: str) -> Table:
         numbers = [score(cell.mean), score(cell.std), score(cell.median), interval(cell.low, cell.high)] if cell else ["-"] * 4
         rows.append([arm, kept, *numbers, *([score(contrast.difference, sign=True) if contrast else "-"] if contrasts else [])])
     note = (
-        "Without the runs that stayed on the plateau or whose fine-tuning collapsed. That is a selection on the outcome: it describes the "
-        "runs that came through, and tests nothing."
+        "Without the runs that stayed on the plateau or whose fine-tuning collapsed or failed. That is a selection on the outcome: it "
+        "describes the runs that came through, and tests nothing."
     )
     columns = ["arm", "runs kept", "mean", "std", "median", "95 % interval", *(["difference"] if contrasts else [])]
     return Table(f"{name}-escaped", f"{result.column.label}, only the runs that are not flagged", columns, rows, note)

@@ -6,7 +6,7 @@ import math
 
 _POINTS = ("accuracy", "f1", "matthews", "pearson", "spearman", "exact", "precision", "recall")
 """Ends of the names of scores that reach to 1, of which papers print a hundredfold."""
-_UNITS = {"loss": "nats a token", "bits_per_character": "bits", "perplexity": "", "plateau_left_step": "steps"}
+_UNITS = {"loss": "nats a token", "perplexity": "", "plateau_left_step": "steps"}
 
 
 def unit_of(metric: str) -> str:

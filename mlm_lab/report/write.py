@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 
+from mlm_lab.atomic import write_text
 from mlm_lab.report import examples, figures, html, latex, markdown, results
 from mlm_lab.report.figures import Drawing
 from mlm_lab.report.records import POINTS_JSON, TUNE_JSON
@@ -16,7 +17,8 @@ REPORT, PAGE, TABLES = "report.md", "report.html", "tables.tex"
 
 
 def write_report(name: str, places: Places, words: Mapping[str, str]) -> Study:
-    """Make the report and everything beside it. The rows are written although the report may be refused.
+    """Make the report and everything beside it. The rows are written although the report may be refused. report.md, by which `verify`
+    judges, comes last: where it is new, all is.
 
     Raises:
         UserError: see `gather_known` and `read_study`.
@@ -28,17 +30,17 @@ def write_report(name: str, places: Places, words: Mapping[str, str]) -> Study:
     study = read_study(name, places, words, known)
     results.write(places.folder / results.RESULTS, study.rows)  # with the arms, and the points that left no folder
     if study.tune is not None:
-        results.write_text(places.folder / TUNE_JSON, json.dumps(study.tune, indent=2) + "\n")
+        write_text(places.folder / TUNE_JSON, json.dumps(study.tune, indent=2) + "\n")
     if study.records:
-        results.write_text(places.folder / POINTS_JSON, json.dumps([asdict(record) for record in study.records], indent=1) + "\n")
+        write_text(places.folder / POINTS_JSON, json.dumps([asdict(record) for record in study.records], indent=1) + "\n")
     if study.examples:
         results.write_rows(places.folder / examples.FILE, [found.row for found in study.examples], examples.COLUMNS)
     drawings = plan_figures(study)
     svgs = {drawing.file: figures.draw(drawing, places.folder) for drawing in drawings}
     document = compose_document(study, {drawing.file: drawing.caption for drawing in drawings})
-    results.write_text(places.folder / REPORT, markdown.render(document))
-    results.write_text(places.folder / PAGE, html.render(document, svgs))
-    results.write_text(places.folder / TABLES, latex.render(document, name))
+    write_text(places.folder / PAGE, html.render(document, svgs))
+    write_text(places.folder / TABLES, latex.render(document, name))
+    write_text(places.folder / REPORT, markdown.render(document))
     return study
 
 

@@ -27,7 +27,7 @@ from mlm_lab.evaluation.schedule import run_plans
 from mlm_lab.evaluation.task import FLOOR, PRETRAINED
 from mlm_lab.interchange.folder import HuggingFaceFolder, is_hugging_face
 from mlm_lab.ranks import is_main_process
-from mlm_lab.run_config import config_hash
+from mlm_lab.run_config import config_hash, measured_how, to_dict
 from mlm_lab.run_folder import RunFolder
 from mlm_lab.stages.prepare import store_folder
 from mlm_lab.tokenizers.loading import TOKENIZER
@@ -197,12 +197,12 @@ def report_overlap(
 
 def record(config: RunConfig, folder: RunFolder, measured: Mapping[PlanName, Measured], data: Mapping[str, TaskData]) -> dict[str, dict]:
     """Put the numbers of the last weights into summary.json, with the floor beside them and how each setting was found. Returns them."""
-    results, protocol = {}, config.evaluation.protocol
+    results, protocol, values = {}, config.evaluation.protocol, to_dict(config)
     for name, task in config.tasks.items():
         ours, floor = measured[PlanName(name, PRETRAINED)], measured.get(PlanName(name, FLOOR), Measured())
         within = "objective" if task.reads_heads else None
         results[name] = summary.summarise(ours.records, floor.records, task.baselines(data[name]), protocol, within)
-        choice = describe_choice(ours, protocol, folder.path)
+        choice = {**describe_choice(ours, protocol, folder.path), "digest": measured_how(name, values)}
         if floor.records:
             choice["floor"] = describe_choice(floor, "heldout" if floor.tried else "fixed", config.output_dir)
         folder.update_summary(evaluation={name: results[name]}, evaluation_settings={name: choice})

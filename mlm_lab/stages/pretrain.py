@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlm_lab import console
-from mlm_lab.errors import Interrupted, UserError
+from mlm_lab.errors import OUTSIDE, Interrupted, UserError
 from mlm_lab.interchange.folder import HuggingFaceFolder, is_hugging_face
 from mlm_lab.ranks import is_main_process
 from mlm_lab.run_config import to_dict
@@ -97,7 +97,7 @@ def fit(config: RunConfig, folder: RunFolder, prepared: Prepared) -> tuple[Pretr
     course = Course.open(config, prepared.store_folder)
     if config.pretrained is not None:
         start_from(Path(config.pretrained).expanduser(), course.module, prepared)
-    held_out = HeldOut(config.objective, course.validation, config.max_length, config.validation.sequences, config.batch_size)
+    held_out = HeldOut(config.objective, course.validation, config.max_length, config.validation.sequences, _rows_at_a_time(config))
     watch = PlateauWatch.over(held_out, course.train)
     folder.update_summary(metrics=watch.baseline if watch else {})
     module = Pretraining(course, frozen_steps=folder.read_summary().get("budget_steps"))
@@ -106,7 +106,7 @@ def fit(config: RunConfig, folder: RunFolder, prepared: Prepared) -> tuple[Pretr
     trainer = config.trainer.build(
         folder=folder.path,
         loggers=config.logger.build(folder, to_dict(config)) if is_main_process() else [],
-        callbacks=[recorder, checkpoints, Announcement(folder)],  # a resumed run is restored before it is announced
+        callbacks=[recorder, checkpoints, Announcement(folder, recorder)],  # a resumed run is restored before it is announced
     )
     if min(phase.batch_size for phase in course.phases) < trainer.world_size:
         raise UserError(
@@ -116,7 +116,7 @@ def fit(config: RunConfig, folder: RunFolder, prepared: Prepared) -> tuple[Pretr
         )
     launcher = trainer.strategy.launcher
     children = (lambda: launcher.procs) if isinstance(launcher, _SubprocessScriptLauncher) else list
-    with watching(children, lambda why: folder.update_summary(status="failed", error=why)) as wait_for_the_end:
+    with watching(children, lambda why: folder.update_summary(status="failed", error=why, failure=OUTSIDE)) as wait_for_the_end:
         try:
             with explained(_sizes(config), config.trainer.timeout_seconds, trainer.world_size):
                 trainer.fit(module)
@@ -126,6 +126,11 @@ def fit(config: RunConfig, folder: RunFolder, prepared: Prepared) -> tuple[Pretr
                 child.kill()  # the other ranks would wait for this one
             raise
     return module, recorder, checkpoints
+
+
+def _rows_at_a_time(config: RunConfig) -> int:
+    """Rows of a held-out batch: no more than what memory has been said to hold."""
+    return min(config.batch_size, config.trainer.micro_batch_size or config.batch_size)
 
 
 def _sizes(config: RunConfig) -> str:
@@ -145,14 +150,16 @@ def check_start(folder: Path) -> None:
 def start_from(folder: Path, module: ObjectiveModule, prepared: Prepared) -> None:
     """Copy the weights of a run or of a Hugging Face folder into a fresh module, and say what it did not have.
 
-    Raises UserError: the weights are of another model.
+    Raises UserError: the weights are of another model, or of another vocabulary.
     """
+    from mlm_lab.tokenizers.loading import load
+
+    tokenizer = load(prepared.tokenizer_file)
+    tokenizer.check_pieces_of(folder)
     if not is_hugging_face(folder):
         load_weights(module, folder)
         return
-    from mlm_lab.tokenizers.loading import load
-
-    taken = HuggingFaceFolder(folder).load_into(module, load(prepared.tokenizer_file))
+    taken = HuggingFaceFolder(folder).load_into(module, tokenizer)
     console.say(f"starts from {folder}: {', '.join(taken.loaded)}")
     if taken.fresh:
         console.say(f"not in that folder, made anew: {', '.join(taken.fresh)}")

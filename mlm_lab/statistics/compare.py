@@ -132,14 +132,15 @@ def compare(
         ordered: test for a trend over the arms as listed.
         left_plateau: arm -> seed -> whether the run left the unigram plateau; None where it is not known.
         excluded_from_pool: arm -> why its spread is not that between seeds ("2 of 3 runs collapsed").
-        pilot_seeds: seeds that chose a metric or a rate, and so do not test it.
+        pilot_seeds: seeds that chose a metric or a rate, and so do not test it: neither their scores nor their states count. What is given
+            in `excluded_from_pool` is to be counted without them.
     """
     if (margin is not None and not margin > 0) or primary == baseline:
         raise ValueError(f"margin {margin}, primary {primary}, baseline {baseline}")
-    kept = without_seeds(scores, pilot_seeds)
+    kept, flags = without_seeds(scores, pilot_seeds), without_seeds(left_plateau or {}, pilot_seeds)
     for arm in filter(None, (baseline, primary)):
         kept.setdefault(arm, {})
-    excluded = _excluded(kept, left_plateau or {}, excluded_from_pool or {})
+    excluded = _excluded(kept, flags, excluded_from_pool or {})
     pairs = pair_up(kept, baseline, excluded)
     family = _Family(pairs, primary, margin, 1 - level)
     return Comparison(
@@ -150,7 +151,7 @@ def compare(
         contrasts=tuple(_contrast(pair, kept, baseline, family, higher_is_better, excluded) for pair in pairs),
         pool=_pool(pairs),
         trend=trend({arm: of_arm for arm, of_arm in kept.items() if of_arm}) if ordered else None,
-        escaped=plateau.shares(left_plateau or {}, level),
+        escaped=plateau.shares(flags, level),
         excluded=excluded,
     )
 

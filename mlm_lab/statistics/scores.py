@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
+from typing import TypeVar
 
+Value = TypeVar("Value")
 Scores = Mapping[str, Mapping[int, float | None]]
 """arm -> pretraining seed -> score."""
 
@@ -29,9 +31,9 @@ def common_seeds(first: Mapping[int, float | None], second: Mapping[int, float |
     return [seed for seed in first if seed in second]
 
 
-def without_seeds(scores: Scores, seeds: Collection[int]) -> dict[str, dict[int, float | None]]:
-    """The scores less those of some seeds: the pilot seeds that chose a metric or a rate do not also test it."""
-    return {arm: {seed: value for seed, value in of_arm.items() if seed not in seeds} for arm, of_arm in scores.items()}
+def without_seeds(of_seeds: Mapping[str, Mapping[int, Value]], seeds: Collection[int]) -> dict[str, dict[int, Value]]:
+    """The scores, or the states, less those of some seeds: the pilot seeds that chose a metric or a rate do not also test it."""
+    return {arm: {seed: value for seed, value in of_arm.items() if seed not in seeds} for arm, of_arm in of_seeds.items()}
 
 
 def counted(number: int, noun: str) -> str:

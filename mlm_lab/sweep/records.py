@@ -5,9 +5,11 @@
         logs/RUN_ID.log       all that its processes printed
         tune.json             which value each arm was given, and what finding it cost (tune.py)
         search.journal        the search's trials (search.py)
+        .lock                 held while a record is changed
 
-A file belongs to one run, so that machines which share the folder never write the same one at the same time. Whether a run is finished is
-not here: its own folder says so, or results.csv where the folder is gone.
+Machines that share the folder plan the same points, and note what became of those that they ran: a record is read and written anew under
+the lock of the study's folder, so that none loses what another has noted. Whether a run is finished is not here: its own folder says so, or
+results.csv where the folder is gone.
 """
 
 from __future__ import annotations
@@ -15,16 +17,20 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mlm_lab.atomic import locked, write_text
+from mlm_lab.run_config import EVALUATED_DIGITS, RunConfig, evaluations_asked
 from mlm_lab.sweep.points import Point
 
 COMMON, TUNED, TUNING = "common", "tuned", "tuning"
 """The tables that a run may belong to: every point; the points with their arm's own rate; the short runs that chose it."""
 LAST_LINES = 10
-RESULTS = "results.csv"
+RESULTS, LOCK = "results.csv", ".lock"
 
 
 class Records:
@@ -38,27 +44,24 @@ class Records:
 
     def plan(self, point: Point, table: str) -> None:
         """Note the point before it runs. A run may be in two tables."""
-        known = self.read(point)
-        about = {
-            "config_hash": point.config_hash,
-            "arm": point.arm,
-            "seed": point.seed,
-            "values": dict(point.values),
-            "tables": sorted({*known.get("tables", ()), table}),
-            "tuned": point.tuned or known.get("tuned"),
-            "overrides": list(point.overrides),
-            "error": known.get("error"),
-            "exit_code": known.get("exit_code"),
-            "stopped_early": known.get("stopped_early", False),
-        }
-        if about != known:
-            self._write(point, about)
+        with self._changing(point) as known:
+            known |= {
+                "config_hash": point.config_hash,
+                "arm": point.arm,
+                "seed": point.seed,
+                "values": dict(point.values),
+                "tables": sorted({*known.get("tables", ()), table}),
+                "tuned": point.tuned or known.get("tuned"),
+                "overrides": list(point.overrides),
+                "error": known.get("error"),
+                "exit_code": known.get("exit_code"),
+                "stopped_early": known.get("stopped_early", False),
+            }
 
     def note(self, point: Point, **fields: Any) -> None:
         """Set `error` (last lines), `exit_code`, `stopped_early`."""
-        known = self.read(point)
-        if {**known, **fields} != known:
-            self._write(point, {**known, **fields})
+        with self._changing(point) as known:
+            known |= fields
 
     def read(self, point: Point) -> dict[str, Any]:
         """{} where the point has not been planned here."""
@@ -68,21 +71,20 @@ class Records:
             return {}
 
     def write_json(self, name: str, values: Mapping[str, Any]) -> None:
-        write_whole(self.path / name, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
+        write_text(self.path / name, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
 
-    def _write(self, point: Point, values: Mapping[str, Any]) -> None:
-        write_whole(self._file(point), json.dumps(values, indent=2, ensure_ascii=False) + "\n")
+    @contextmanager
+    def _changing(self, point: Point) -> Iterator[dict[str, Any]]:
+        """What is recorded of the point, to be changed in the block while no other process does."""
+        with locked(self.path / LOCK):
+            before = self.read(point)
+            values = dict(before)
+            yield values
+            if values != before:
+                write_text(self._file(point), json.dumps(values, indent=2, ensure_ascii=False) + "\n")
 
     def _file(self, point: Point) -> Path:
         return self.path / "points" / f"{point.folder.run_id}.json"
-
-
-def write_whole(path: Path, text: str) -> None:
-    """A reader sees the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
 
 
 def last_lines(log: Path, start: int) -> list[str]:
@@ -94,14 +96,33 @@ def last_lines(log: Path, start: int) -> list[str]:
     return [line.rstrip() for line in lines if line.strip()][-LAST_LINES:]
 
 
-def finished_elsewhere(experiment: Path) -> dict[str, set[str]]:
-    """What experiments/NAME/results.csv holds already: config_hash of a finished run -> the tasks that it was evaluated on.
+@dataclass(frozen=True)
+class Held:
+    """What a finished run's row in results.csv holds of its evaluation."""
 
-    Its run folder may be gone: the numbers are in the table.
-    """
+    evaluated: frozenset[str] | None
+    """Beginnings of the hashes of each task's cells (`run_config.evaluations_asked`); None in a table of before they were written."""
+    tasks: frozenset[str]
+
+    def has_all_of(self, run_hash: str, config: RunConfig) -> bool:
+        """Whether it holds what the config asks for: the same tasks under the same seeds, protocol and settings."""
+        if "evaluate" not in config.stages:
+            return True
+        if self.evaluated is None:
+            return set(config.tasks) <= self.tasks
+        return all(asked[:EVALUATED_DIGITS] in self.evaluated for asked in evaluations_asked(run_hash, config).values())
+
+
+def finished_elsewhere(experiment: Path) -> dict[str, Held]:
+    """What experiments/NAME/results.csv holds already, by the config_hash of finished runs whose folders may be gone."""
     path = experiment / RESULTS
     if not path.exists():
         return {}
     with path.open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row.get("status") == "finished"]
-    return {row["config_hash"]: {name.partition("/")[0] for name, value in row.items() if value and name and "/" in name} for row in rows}
+    return {row["config_hash"]: _held(row) for row in rows}
+
+
+def _held(row: Mapping[str, str]) -> Held:
+    tasks = frozenset(name.partition("/")[0] for name, value in row.items() if value and name and "/" in name)
+    return Held(frozenset(row["evaluated"].split()) if row.get("evaluated") else None, tasks)

@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
@@ -26,7 +26,7 @@ from typing import Any, Protocol
 from mlm_lab import runner as run_door
 from mlm_lab.errors import Claimed, Interrupted, UserError
 from mlm_lab.sweep.points import Point
-from mlm_lab.sweep.records import Records, last_lines
+from mlm_lab.sweep.records import Held, Records, last_lines
 from mlm_lab.sweep.slots import Slot, share_out
 
 WAITING, RUNNING, ELSEWHERE, INTERRUPTED = "waiting", "running", "elsewhere", "interrupted"
@@ -103,14 +103,14 @@ class Listed:
 class Runner:
     """Runs the jobs of a source.
 
-    records: where logs and failures go. finished: config_hash -> tasks of runs whose folder may be gone (results.csv).
+    records: where logs and failures go. finished: config_hash -> what results.csv holds of a run whose folder may be gone.
     show: called with the jobs whenever something may have changed. command: what a point's overrides are the arguments of.
     """
 
     def __init__(
         self,
         records: Records,
-        finished: dict[str, set[str]],
+        finished: Mapping[str, Held],
         jobs: int,
         show: Callable[[Sequence[Job]], None],
         command: Sequence[str] = (sys.executable, "-m", "mlm_lab"),
@@ -155,8 +155,8 @@ class Runner:
     def _skip(self, job: Job, source: Source) -> bool:
         """Settle a job that needs no process here: it is finished, or somebody else works on it."""
         folder, config, run_hash = job.point.folder, job.point.config, job.point.config_hash
-        held = self._finished.get(run_hash)
-        if held is not None and (set(config.tasks) <= held or "evaluate" not in config.stages):
+        held = None if folder.summary_json.exists() else self._finished.get(run_hash)  # a folder knows more than its row
+        if held is not None and held.has_all_of(run_hash, config):
             job.note = "its numbers are in results.csv"
             self._settle(job, FINISHED, source, skipped=True)
         elif is_finished(job.point) and self._add_study(job):

@@ -141,6 +141,27 @@ class LoadedTokenizer:
         """The piece as the vocabulary spells it; "" for a row that has none."""
         return self.tokenizer.id_to_token(int(token_id)) or ""
 
+    def check_pieces_of(self, folder: Path) -> None:
+        """Whether weights in `folder` mean by each id what this tokenizer means: where both have a piece it is the same one, but for pieces
+        that were kept for new words ([unused7]). A folder without a tokenizer says nothing.
+
+        Raises:
+            UserError: some ids are other pieces.
+        """
+        if not (folder / TOKENIZER).is_file():
+            return
+        theirs = load(folder)
+        pairs = ((theirs.token(i), self.token(i), i) for i in range(min(theirs.vocabulary.size, self.vocabulary.size)))
+        others = [(there, here, i) for there, here, i in pairs if there and here and there != here and not _RESERVED.match(there)]
+        if others:
+            there, here, first = others[0]
+            raise UserError(
+                "the weights are of another vocabulary: the same ids are other pieces",
+                where=str(folder),
+                given=f"{len(others):,} of {self.vocabulary.size:,} differ; {first} is {there!r} there, {here!r} here",
+                fix="leave tokenizer= out: it is then taken from the folder",
+            )
+
     def save(self, folder: Path) -> Path:
         """Write tokenizer.json and special_tokens_map.json, which is all that `load` and Hugging Face need."""
         folder.mkdir(parents=True, exist_ok=True)

@@ -25,7 +25,7 @@ PRIOR_COUNT = 20.0
 BLOCK_TOKENS = 1 << 20
 """Tokens that are counted at a time."""
 MOST_BLOCKS = 32
-"""A longer text is counted on so many evenly spaced blocks: seconds, whatever the corpus."""
+"""A longer text's neighbours are counted on so many evenly spaced blocks. (The unigram counts all of it: some nanoseconds a token.)"""
 
 
 class Targets(NamedTuple):

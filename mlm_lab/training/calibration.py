@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from mlm_lab.training.step import TensorBatch, accumulate_gradients, clip_gradient, compile_module
+from mlm_lab.training.xla import close_step
 from mlm_lab.types import ObjectiveModule
 
 
@@ -40,9 +41,11 @@ def seconds_per_step(
             batch = {name: value.to(device) for name, value in batches(len(times)).items()}
             with context():
                 accumulate_gradients(clone, batch, clone.target_counts(batch), micro_batch_size=micro_batch_size)
-            clip_gradient(clone, optim.gradient_clip).item()
+            norm = clip_gradient(clone, optim.gradient_clip)
             optimizer.step()
             optimizer.zero_grad()
+            close_step(device)
+            norm.item()  # waits
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
             times.append(time.perf_counter() - started)

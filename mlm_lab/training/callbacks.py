@@ -6,8 +6,6 @@ checkpoint knows every row before it. A resumed run has the same rows as one tha
 
 from __future__ import annotations
 
-import resource
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,9 +15,9 @@ import lightning
 import torch
 
 from mlm_lab import console
-from mlm_lab.data.build_once import sync
+from mlm_lab.atomic import sync
 from mlm_lab.run_folder import RunFolder
-from mlm_lab.training import resumption
+from mlm_lab.training import memory, resumption
 from mlm_lab.training.ceiling import matmul_flops_per_second
 from mlm_lab.training.display import show_course
 from mlm_lab.training.finite import IN_A_ROW, diverged, write_keys
@@ -35,6 +33,9 @@ PREDICTION_SECONDS = 1.0
 """Time spent on measuring a step for the predicted time."""
 TOTALS = ("positions", "supervised_positions", "corpus_tokens", "dropped_slots")
 """What is counted over the whole run."""
+SPENT = "spent/"
+"""Before what a row of metrics.csv says of the run so far: corpus tokens, FLOPs, and seconds of training steps. With phases of several
+lengths they are no fixed share of the steps."""
 
 
 class Announcement(lightning.Callback):
@@ -43,12 +44,13 @@ class Announcement(lightning.Callback):
     Stands behind Checkpoints: how many threads compute, and how many steps are left, is known when a resumed run is restored.
     """
 
-    def __init__(self, folder: RunFolder):
-        self.folder = folder
+    def __init__(self, folder: RunFolder, recorder: Recorder):
+        self.folder, self.recorder = folder, recorder
 
     def on_fit_start(self, trainer: lightning.Trainer, module: Pretraining) -> None:
         self.folder.update_summary(budget_steps=module.total_steps)
-        seconds = module.seconds_per_step(PREDICTION_SECONDS)  # every rank measures, since they share the machine
+        # Every rank measures, since they share the machine; on a copy, for which there may be no room beside a restored optimiser.
+        seconds = self.recorder.throughput.seconds / module.step if module.step else module.seconds_per_step(PREDICTION_SECONDS)
         precision, device = trainer.precision, trainer.strategy.root_device.type
         show_course(module.course, module.total_steps, precision, f"{trainer.world_size} x {device}", seconds, done=module.step)
 
@@ -88,7 +90,7 @@ class Recorder(lightning.Callback):
     def _measure_start(self, trainer: lightning.Trainer, module: Pretraining) -> None:
         """A row for step 0: what given weights are worth on this text before they learn from it."""
         row = evaluate(module.module, self.held_out, **self._place(trainer, module))
-        self._write(trainer, 0, row)
+        self._write(trainer, module, row)
         console.say(f"  start       held-out loss {row['val/loss']:.3f} before the first step")
 
     def teardown(self, trainer: lightning.Trainer, module: Pretraining, stage: str) -> None:
@@ -106,7 +108,7 @@ class Recorder(lightning.Callback):
         if step % module.course.config.validation.watch_interval(module.total_steps) == 0 or last:
             self._look_at_plateau(trainer, module)
         if row:
-            self._write(trainer, step, row)
+            self._write(trainer, module, row)
             self._refuse_divergence(trainer, module)
         shown = {"loss": self.latest.get("train/loss"), "tokens/s": self.latest.get("train/tokens_per_second")}
         self._bar.advance(1, **{name: value for name, value in shown.items() if value is not None})
@@ -181,13 +183,20 @@ class Recorder(lightning.Callback):
         left = None if self.watch is None else self.plateau_left_step is not None
         return {"plateau_left_step": self.plateau_left_step, "left_plateau": left}
 
-    def _write(self, trainer: lightning.Trainer, step: int, row: dict[str, float]) -> None:
+    def _write(self, trainer: lightning.Trainer, module: Pretraining, row: dict[str, float]) -> None:
         self.latest |= row
         self.rows += 1
+        row = row | self._spent(module)
         if trainer.is_global_zero:
-            self._file.append(step, row)
+            self._file.append(module.step, row)
         for logger in trainer.loggers:
-            logger.log_metrics(row, step=step)
+            logger.log_metrics(row, step=module.step)
+
+    def _spent(self, module: Pretraining) -> dict[str, float]:
+        """Up to this step, right after a lap. The summary has the totals under names of its own. Every rank calls it."""
+        tokens = self.totals["corpus_tokens"] + _counts(module.meter.fetch(module.reduce))["corpus_tokens"]
+        flops = module.course.flops(module.total_steps, module.step).total
+        return {f"{SPENT}tokens": tokens, f"{SPENT}flops": flops, f"{SPENT}seconds": self.throughput.seconds}
 
     def _refuse_divergence(self, trainer: lightning.Trainer, module: Pretraining) -> None:
         """Raises UserError on the first process where too many steps in a row were skipped, or the last one of the run. The others leave
@@ -242,12 +251,13 @@ class Checkpoints(lightning.Callback):
 
     Attributes:
         stop_request: which signal arrived, if any.
-        peak_memory_bytes: of this run's processes so far, earlier starts included.
+        peak_memory_bytes: of this run's processes so far, earlier starts included; read where training goes on.
     """
 
     def __init__(self, folder: Path, recorder: Recorder):
         self.folder, self.recorder = folder, recorder
         self.stop_request = StopRequest()
+        self._device = torch.device("cpu")
         self._earlier_peak = 0
         self._open = ExitStack()
 
@@ -260,6 +270,9 @@ class Checkpoints(lightning.Callback):
 
     def on_train_start(self, trainer: lightning.Trainer, module: Pretraining) -> None:
         self._open.enter_context(self.stop_request)  # now, since Lightning has put its own handlers in place just before
+        self._device = trainer.strategy.root_device
+        matmul_flops_per_second(self._device, trainer.precision)  # measured here once, so that its memory is not the steps'
+        memory.begin(self._device)
 
     def on_train_batch_end(self, trainer: lightning.Trainer, module: Pretraining, outputs: Any, batch: Any, batch_idx: int) -> None:
         module.stop_requested = self.stop_request.signal_number is not None
@@ -283,8 +296,7 @@ class Checkpoints(lightning.Callback):
 
     @property
     def peak_memory_bytes(self) -> int:
-        own = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else _peak_resident_bytes()
-        return max(self._earlier_peak, own)
+        return max(self._earlier_peak, memory.peak_bytes(self._device))
 
     def _save(self, trainer: lightning.Trainer, module: Pretraining, keep: int) -> None:
         throughput = self.recorder.throughput
@@ -294,8 +306,3 @@ class Checkpoints(lightning.Callback):
                 sync(self.recorder.metrics_csv)  # the checkpoint knows how many rows there are
             about = {"recorder": self.recorder.state(module), "peak_memory_bytes": self.peak_memory_bytes}
             resumption.save(self.folder, trainer, module, about, keep)
-
-
-def _peak_resident_bytes() -> int:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, Linux kibibytes

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mlm_lab.atomic import sync
 from mlm_lab.console import warn
-from mlm_lab.data.build_once import sync
 from mlm_lab.errors import DISK_FULL, UserError, require
 
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mlm_lab.errors import UserError
 from mlm_lab.training.calibration import seconds_per_step
 from mlm_lab.training.course import Course
-from mlm_lab.training.trainer import quieten_lightning, resolve_precision
+from mlm_lab.training.trainer import make_fabric
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -37,24 +38,15 @@ def estimate_time(config: RunConfig, store_folder: Path, parameters: int) -> Est
     """Time some rows of each length phase, forward, backward and optimiser, on the device that the run would use, alone."""
     if config.trainer.accelerator == "tpu":
         return Estimate(None, "not measured: a TPU compiles its steps first")
-    from lightning.fabric.utilities.exceptions import MisconfigurationException
-
     try:
-        fabric = _fabric(config)
-    except MisconfigurationException:
+        fabric = make_fabric(config.trainer)
+    except UserError:
         return Estimate(None, f"not measured: there is no {config.trainer.accelerator} here")
     if fabric.device.type == "cpu" and BYTES_A_PARAMETER * parameters > os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
         return Estimate(None, "not measured: the model does not fit into this machine's free memory")
     course = Course.open(config, store_folder)
     seconds = sum(phase.share * _seconds(course, phase, fabric) for phase in course.phases)
     return Estimate(seconds, f"about, on one {fabric.device.type} as busy as it is now; validation and evaluation come on top")
-
-
-def _fabric(config: RunConfig) -> Fabric:
-    from lightning.fabric import Fabric
-
-    quieten_lightning()
-    return Fabric(accelerator=config.trainer.accelerator, devices=1, precision=resolve_precision(config.trainer))
 
 
 def _seconds(course: Course, phase: Phase, fabric: Fabric) -> float:

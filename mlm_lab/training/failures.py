@@ -23,33 +23,31 @@ _WORKER_STUCK = r"DataLoader timed out"
 _WORKER_GONE = r"DataLoader worker \(pid"
 _RANK_STUCK = r"(?i)timed out (waiting|after)|Timeout\(ms\)|wait timeout"
 _RANK_GONE = r"Connection (closed|reset) by peer|Broken pipe|remote process exited|NCCL (error|communicator)|Socket closed"
+IN_PARTS = "trainer.micro_batch_size=N computes a step in parts, with the same gradient; or a smaller batch_size, max_length or model"
 CONTINUES = "run the same command again: it continues from the last checkpoint"
 WATCH_SECONDS, ENDING_SECONDS = 0.2, 2.0
 
 
 @contextmanager
-def explained(sizes: str, timeout_seconds: float, rank_count: int = 1) -> Iterator[None]:
+def explained(sizes: str, timeout_seconds: float, rank_count: int = 1, smaller: str = IN_PARTS) -> Iterator[None]:
     """Turn what a run cannot help into a UserError.
 
-    sizes: the keys that memory depends on, with their values. rank_count: processes of the run.
+    sizes: the keys that memory depends on, with their values. rank_count: processes of the run. smaller: what takes less memory.
     """
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        found = explain(error, sizes, timeout_seconds, rank_count)
+        found = explain(error, sizes, timeout_seconds, rank_count, smaller)
         if found is None:
             raise
         raise found from error
 
 
-def explain(error: BaseException, sizes: str, timeout_seconds: float, rank_count: int = 1) -> UserError | None:
+def explain(error: BaseException, sizes: str, timeout_seconds: float, rank_count: int = 1, smaller: str = IN_PARTS) -> UserError | None:
     """The error in words; None where it is none of these."""
     text, first = str(error), str(error).strip().partition("\n")[0]
     if isinstance(error, MemoryError) or re.search(_NO_MEMORY, text):
-        fix = (
-            "trainer.micro_batch_size=N computes a step in parts and never changes its result; or a smaller batch_size, max_length or model"
-        )
-        return UserError("out of memory", where=first or None, given=sizes, fix=fix)
+        return UserError("out of memory", where=first or None, given=sizes, fix=smaller)
     if re.search(_WORKER_STUCK, text):
         return UserError(
             f"a data worker has not answered for {timeout_seconds:g} seconds",

@@ -1,4 +1,5 @@
-"""Which of two ways to the same numbers a run computes by: `trainer.fused_loss`, `trainer.attention`. They differ in rounding alone.
+"""Which of two ways to the same numbers a run computes by: `trainer.fused_loss`, `trainer.attention`, which differ in rounding alone, and
+`trainer.activation_checkpointing`, which differs in nothing but memory and time.
 
 `auto` is a rule over device, precision and compilation, not a measurement: the same command gives the same bits on the same machine.
 """
@@ -40,6 +41,8 @@ def choose_paths(module: nn.Module, settings: TrainerSettings, device: torch.dev
             fix="trainer.attention=auto",
         )
     for part in module.modules():
+        if hasattr(part, "recomputes"):
+            part.recomputes = settings.activation_checkpointing
         if isinstance(part, VocabularyHead):
             part.fused = None if settings.fused_loss == "auto" else settings.fused_loss
         elif isinstance(part, TransformerEncoder):

@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from mlm_lab.errors import UserError
+from mlm_lab.atomic import write_text
+from mlm_lab.errors import Diverged
 from mlm_lab.training.course import Course
 
 IN_A_ROW = 20
@@ -27,8 +28,8 @@ def step_where(optimizer: torch.optim.Optimizer, is_finite: torch.Tensor) -> Non
     """Let the optimiser take its step where `is_finite` (a scalar on the parameters' device) holds; otherwise weights, moments and step
     counts stay. The host does not wait for the answer.
 
-    Fused optimisers have a switch for it (that of torch's gradient scaler). With others, what the step changed is put back; what it made
-    for the first time becomes 0, as AdamW's moments begin.
+    Fused optimisers have a switch for it (that of torch's gradient scaler). With others, what the step changed is put back within it; what
+    it made for the first time becomes 0, as AdamW's moments begin.
     """
     inner = getattr(optimizer, "optimizer", optimizer)  # within Lightning's wrapper
     if getattr(inner, "_step_supports_amp_scaling", False):
@@ -36,11 +37,18 @@ def step_where(optimizer: torch.optim.Optimizer, is_finite: torch.Tensor) -> Non
         optimizer.step()
         return
     before = {id(tensor): tensor.detach().clone() for tensor in _tensors(inner)}
-    optimizer.step()
-    with torch.no_grad():
+
+    @torch.no_grad()
+    def put_back(*_: Any) -> None:
         for tensor in _tensors(inner):
             earlier = before.get(id(tensor))
             tensor.copy_(torch.where(is_finite.to(tensor.device), tensor, torch.zeros_like(tensor) if earlier is None else earlier))
+
+    hook = inner.register_step_post_hook(put_back)
+    try:
+        optimizer.step()
+    finally:
+        hook.remove()
 
 
 def _tensors(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
@@ -103,13 +111,13 @@ def write_keys(folder: Path, course: Course, total_steps: int, steps: Sequence[i
         "steps": [{"step": step, **dataset.describe(step)} for step in steps],
     }
     path = folder / NAME
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    write_text(path, json.dumps(content, indent=1) + "\n")
     return path
 
 
-def diverged(step: int, steps: Sequence[int], keys: Path) -> UserError:
+def diverged(step: int, steps: Sequence[int], keys: Path) -> Diverged:
     """The error after so many skipped steps. The last checkpoint is from before them or holds the same weights."""
-    return UserError(
+    return Diverged(
         f"the loss or its gradient is not finite: {len(steps)} steps in a row were skipped",
         where=f"step {step:,}; their examples: {keys}",
         fix="lower optim.peak_lr, lengthen schedule.warmup_steps, or set optim.gradient_clip=1.0 "

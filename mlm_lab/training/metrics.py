@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import math
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
 
+from mlm_lab.atomic import write_text
+from mlm_lab.training.xla import close_step
 from mlm_lab.types import Sums
 
 LOSS_PREFIX = "loss:"
@@ -38,7 +39,9 @@ class Meter:
             return {}
         own = torch.stack([_sum(parts) for parts in self._parts.values()])  # (N, 2)
         self._parts = {name: [(pair[0], pair[1], None)] for name, pair in zip(self._parts, own, strict=True)}
-        return {name: (total, count) for name, (total, count) in zip(self._parts, reduce(own.clone()).tolist(), strict=True)}
+        over_ranks = reduce(own.clone())
+        close_step(own.device)  # with what goes on from here, which would be part of the next step
+        return {name: (total, count) for name, (total, count) in zip(self._parts, over_ranks.tolist(), strict=True)}
 
     def clear(self) -> None:
         self._parts.clear()
@@ -142,6 +145,4 @@ class MetricsFile:
         writer = csv.DictWriter(text, self._columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-        temporary = self.path.with_suffix(".tmp")
-        temporary.write_text(text.getvalue(), encoding="utf-8", newline="")
-        os.replace(temporary, self.path)
+        write_text(self.path, text.getvalue(), temporary=f"{self.path.name}.tmp")

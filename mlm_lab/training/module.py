@@ -23,6 +23,7 @@ from mlm_lab.training.phases import Phase
 from mlm_lab.training.sharding import is_sharded, shard, whole_state
 from mlm_lab.training.step import accumulate_gradients, clip_gradient, compile_module
 from mlm_lab.training.weights import fresh_module
+from mlm_lab.training.xla import average_gradients, close_step, seed_generators
 from mlm_lab.types import ObjectiveModule
 
 CALIBRATION_SECONDS = 10.0
@@ -109,7 +110,8 @@ class Pretraining(lightning.LightningModule):
 
     def training_step(self, batch: tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]], batch_idx: int) -> None:
         inputs, facts = batch
-        torch.manual_seed(_dropout_key(self.dropout_seed, self.step, self.global_rank))
+        close_step(self.device)  # whatever callbacks have left open
+        seed_generators(_dropout_key(self.dropout_seed, self.step, self.global_rank), self.device)
         optimizer = self.optimizers()
         counts = self.module.target_counts(inputs)
         outputs = accumulate_gradients(
@@ -121,23 +123,16 @@ class Pretraining(lightning.LightningModule):
             backward=self.manual_backward,
             without_sync=getattr(self.trainer.strategy, "block_backward_sync", nullcontext),
         )
-        self._exchange_gradients(optimizer)
+        average_gradients(optimizer.optimizer, self.device, self.trainer.world_size)
         norm = clip_gradient(self.module, self.optim.gradient_clip)
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"] * self.factor(self.step)
         is_finite = torch.isfinite(norm)
-        step_where(optimizer, is_finite)
-        optimizer.zero_grad()
         self.skipped.add(self.step, is_finite)
-        self.step += 1
         self._record(counts, outputs, facts, norm, is_finite)
-
-    def _exchange_gradients(self, optimizer: Any) -> None:
-        """On several XLA devices the optimiser's own step would exchange them, after they were clipped; everywhere else backward has."""
-        if self.device.type == "xla" and self.trainer.world_size > 1:
-            import torch_xla.core.xla_model as xm
-
-            xm.reduce_gradients(optimizer.optimizer)
+        step_where(optimizer, is_finite)  # the last thing that is computed: an XLA device's step is closed in it
+        optimizer.zero_grad()
+        self.step += 1
 
     def _over_ranks(self, counts: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Sums over ranks. The wish to stop travels with them, so that all ranks stop at the same step."""

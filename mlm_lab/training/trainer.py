@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -13,6 +14,7 @@ from mlm_lab.errors import UserError, require
 
 if TYPE_CHECKING:
     import lightning
+    from lightning.fabric import Fabric
 
 PRECISIONS = ("auto", "32-true", "bf16-mixed", "bf16-true", "64-true")
 ATTENTIONS = ("auto", "written_out", "sdpa", "varlen")
@@ -20,7 +22,8 @@ ATTENTIONS = ("auto", "written_out", "sdpa", "varlen")
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerSettings:
-    """One machine or many; the result does not depend on it beyond the rounding of sums, except by precision and compile."""
+    """One machine or many; the result does not depend on it beyond the rounding of sums and the draws of
+    dropout, except by precision and compile."""
 
     accelerator: str
     """auto, cpu, gpu, tpu, mps: Lightning's names."""
@@ -45,7 +48,11 @@ class TrainerSettings:
     the precision (models/attention.py); varlen: leaves out other documents of a row (GPUs in bf16, attention_dropout 0). A relative bias is
     always written out, and a decoder has no varlen. Changes a result by the rounding of sums alone."""
     micro_batch_size: int | None
-    """Sequences that pass through a device at a time; null: a rank's whole share of the step. Follows memory, never changes the result."""
+    """Sequences that pass through a device at a time; null: a rank's whole share of the step. Follows memory;
+    what it changes is the rounding of sums and, in a model with dropout, which values are dropped."""
+    activation_checkpointing: bool
+    """Whether each layer keeps its input alone for the backward pass and computes the rest a second time: a layer's activations in place
+    of all layers', for about a third more time (Chen et al. 2016). Never changes the result."""
     num_workers: int
     """Processes of each rank that make batches; 0 makes them in the training process (a batch takes a millisecond)."""
     log_every_steps: int
@@ -53,7 +60,12 @@ class TrainerSettings:
     timeout_seconds: float
     """How long a step waits for a data worker or for another rank before the run ends with a message."""
 
-    ADDED: ClassVar[Mapping[str, object]] = {"fused_loss": "auto", "attention": "auto", "timeout_seconds": 1800.0}
+    ADDED: ClassVar[Mapping[str, object]] = {
+        "fused_loss": "auto",
+        "attention": "auto",
+        "activation_checkpointing": False,
+        "timeout_seconds": 1800.0,
+    }
 
     def __post_init__(self) -> None:
         require(
@@ -89,30 +101,35 @@ class TrainerSettings:
         )
 
     def build(self, *, folder: Path, loggers: list, callbacks: list) -> lightning.Trainer:
-        """Lightning's Trainer for one pass over the run's steps. It writes no checkpoints of its own (training/checkpoint.py does)."""
+        """Lightning's Trainer for one pass over the run's steps. It writes no checkpoints of its own (training/checkpoint.py does).
+
+        Raises:
+            UserError: the machine has not what is asked for.
+        """
         quieten_lightning()
         import lightning
+        from lightning.pytorch import plugins
         from lightning.pytorch.plugins.environments import SLURMEnvironment
 
         slurm = [SLURMEnvironment(auto_requeue=False)] if SLURMEnvironment.detect() else []  # training/interrupt.py does that
-        return lightning.Trainer(
-            accelerator=self.accelerator,
-            strategy=_strategy(self.strategy, self.timeout_seconds),
-            devices=self.devices,
-            num_nodes=self.num_nodes,
-            precision=resolve_precision(self),
-            max_epochs=1,
-            logger=loggers,
-            callbacks=callbacks,
-            plugins=slurm or None,
-            default_root_dir=str(folder),
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            use_distributed_sampler=False,
-            num_sanity_val_steps=0,
-            log_every_n_steps=self.log_every_steps,
-        )
+        with _what_is_here(self):
+            return lightning.Trainer(
+                accelerator=self.accelerator,
+                strategy=_strategy(self.strategy, self.timeout_seconds),
+                devices=self.devices,
+                num_nodes=self.num_nodes,
+                max_epochs=1,
+                logger=loggers,
+                callbacks=callbacks,
+                **_precision(self, plugins.XLAPrecision, slurm),
+                default_root_dir=str(folder),
+                enable_checkpointing=False,
+                enable_progress_bar=False,
+                enable_model_summary=False,
+                use_distributed_sampler=False,
+                num_sanity_val_steps=0,
+                log_every_n_steps=self.log_every_steps,
+            )
 
 
 def _devices_here(accelerator: str) -> int | None:
@@ -136,6 +153,46 @@ def _strategy(name: str, timeout_seconds: float) -> Any:
 
     known = {"ddp": DDPStrategy, "fsdp": Sharded}
     return known[name](timeout=timedelta(seconds=timeout_seconds)) if name in known else name
+
+
+def make_fabric(settings: TrainerSettings) -> Fabric:
+    """One device, in the precision of the steps.
+
+    Raises:
+        UserError: the machine has not what is asked for.
+    """
+    quieten_lightning()
+    from lightning.fabric import Fabric, plugins
+
+    with _what_is_here(settings):
+        return Fabric(accelerator=settings.accelerator, devices=1, **_precision(settings, plugins.XLAPrecision))
+
+
+@contextmanager
+def _what_is_here(settings: TrainerSettings) -> Iterator[None]:
+    """Lightning's words for what is missing, as a UserError."""
+    from lightning.fabric.utilities.exceptions import MisconfigurationException
+
+    try:
+        yield
+    except (MisconfigurationException, ModuleNotFoundError, RuntimeError) as error:
+        raise UserError(
+            "this machine cannot run that trainer",
+            where=f"trainer.accelerator={settings.accelerator} trainer.strategy={settings.strategy} trainer.devices={settings.devices}",
+            given=str(error).strip().partition("\n")[0],
+            fix="trainer=auto takes what is there",
+        ) from error
+
+
+def _precision(settings: TrainerSettings, xla: type, plugins: Sequence[Any] = ()) -> dict[str, Any]:
+    """Arguments of Lightning's Trainer or Fabric. xla: its precision for XLA, which has no bf16-mixed; a Trainer takes the one or the
+    other, name or plugin."""
+    precision = resolve_precision(settings)
+    if settings.accelerator == "tpu" and precision == "bf16-mixed":
+        from mlm_lab.training.xla import mixed_precision
+
+        return {"plugins": [*plugins, mixed_precision(xla)]}
+    return {"precision": precision, "plugins": list(plugins) or None}
 
 
 def resolve_precision(settings: TrainerSettings) -> str:

@@ -25,6 +25,8 @@ VALIDATION_SEED = 0
 FURTHER_PROBES = 0.25
 """Share of the rows on which probes after the first are measured: at 40 % they then have two thirds of the targets that the first has at
 15 % on all rows."""
+MOST_ROWS = 64
+"""Of a held-out batch, which is computed at once whatever the size of a step: more are no faster, and a step's may be in the thousands."""
 WATCHES = 5
 """Looks at the plateau (`training.plateau`) for each validation."""
 
@@ -63,7 +65,8 @@ class HeldOut:
     """
 
     def __init__(self, objective: Objective, store: TokenStore, max_length: int, sequences: int, batch_size: int):
-        """store: the validation split. batch_size: rows of a batch."""
+        """store: the validation split. batch_size: rows of a batch, MOST_ROWS of them at most."""
+        batch_size = min(batch_size, MOST_ROWS)
         self.batches: dict[str, list[Batch]] = {}
         probes = objective.probes()
         self.probe = next(iter(probes), None)
@@ -134,6 +137,7 @@ def measure(
     import torch
 
     from mlm_lab.training.metrics import LOSS_PREFIX, Meter
+    from mlm_lab.training.xla import close_step
 
     was_training = module.training
     module.eval()
@@ -149,6 +153,7 @@ def measure(
             for loss, count in module.target_counts(tensors).items():
                 meter.add(f"{LOSS_PREFIX}{loss}", output.losses[loss], count)
             meter.add_all(output.metrics)
+            close_step(device)  # each batch by itself: the same graph
     module.train(was_training)
     return meter.fetch(reduce)
 

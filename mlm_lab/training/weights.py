@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mlm_lab.data.build_once import sync
+from mlm_lab.atomic import replacing
 from mlm_lab.errors import UserError
 from mlm_lab.types import ObjectiveModule, Vocabulary
 
@@ -48,19 +48,13 @@ def save_weights(module: torch.nn.Module, folder: Path, step: int | None = None)
     from safetensors.torch import save_file
 
     file = _place(folder, step)
-    temporary = file.with_name(f"{file.name}.tmp")
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        save_file(_each_once(module), str(temporary))
-        digest = file_sha256(temporary)
-        sync(temporary)
-        temporary.replace(file)
-        sync(file.parent)
+        with replacing(file, sync_folder=True, temporary=f"{file.name}.tmp") as beside:
+            save_file(_each_once(module), str(beside))
+            digest = file_sha256(beside)
     except (OSError, SafetensorError) as error:
         fix = "free some space and run the same command again: it goes on from the last checkpoint"
         raise UserError(f"the weights were not written: {error}", where=str(folder), fix=fix) from None
-    finally:
-        temporary.unlink(missing_ok=True)
     return digest
 
 
@@ -93,10 +87,11 @@ def load_module(folder: Path, config: RunConfig, vocabulary: Vocabulary, step: i
 def load_start(folder: Path, config: RunConfig, tokenizer: LoadedTokenizer) -> tuple[ObjectiveModule, Taken]:
     """A Hugging Face folder's weights in the config's module, on the CPU, in evaluation mode, and what they are.
 
-    Raises UserError: the folder has no weights, or those of another encoder.
+    Raises UserError: the folder has no weights, or those of another encoder or of another vocabulary.
     """
     from mlm_lab.interchange.folder import HuggingFaceFolder
 
+    tokenizer.check_pieces_of(folder)
     module = fresh_module(config, tokenizer.vocabulary)
     return module.eval(), HuggingFaceFolder(folder).load_into(module, tokenizer)
 

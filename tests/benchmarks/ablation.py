@@ -1,11 +1,12 @@
 """A whole ablation against the same grid through Transformers' example scripts: four masking ratios, two seeds, tiny; each pretrained, then
 fine-tuned on CoLA, SST-2 (a tenth of it) and CoNLL-2003 with one seed. By hand, on one core (needs ../shared/data and `accelerate`):
 
-    taskset -c 0 python -m tests.benchmarks.ablation [--share 1] [--ratios 0.15 0.3 0.4 0.6] [--seeds 0 1]
+    taskset -c 0 python -m tests.benchmarks.ablation [--share 1] [--ratios 0.15 0.3 0.4 0.6] [--seeds 0 1] [--contenders ours best scripts]
 
-ours    python -m mlm_lab.sweep FILE --run: one process a point
-theirs  for each point run_mlm.py, then run_glue.py twice and run_ner.py, in short: four processes, bf16, dropout 0, padded to the longest
-        of a batch, as fast as they can be told to be
+ours     python -m mlm_lab.sweep FILE --run: one process a point
+best     for each point run_mlm.py, then run_glue.py twice and run_ner.py, in short: four processes, bf16, dropout 0, padded to the longest
+         of a batch, as fast as they can be told to be
+scripts  the same four as they come: float32, dropout 0.1, GLUE padded to 128 (pad_to_max_length)
 
 Both: the same text, tokenizer, rows of 128, tokens, examples, epochs, batch sizes and learning rates; no random start beside it. --share
 takes this share of the tokens and of the examples, for a look in minutes. Wall time of all processes, and their CPU time.
@@ -22,6 +23,7 @@ import sys
 import tempfile
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,11 +75,11 @@ def run_ours(options: argparse.Namespace, folder: Path) -> None:
     run([sys.executable, "-m", "mlm_lab.sweep", str(sweep), "--run", "--jobs", "1", *words])
 
 
-def run_theirs(options: argparse.Namespace, folder: Path) -> None:
+def run_theirs(options: argparse.Namespace, folder: Path, *, way: str) -> None:
     for ratio in options.ratios:
         for seed in options.seeds:
             for job in ("pretraining", *TASKS):
-                words = ["--theirs", job, "--ratios", str(ratio), "--seeds", str(seed), "--share", str(options.share)]
+                words = ["--theirs", job, "--contenders", way, "--ratios", str(ratio), "--seeds", str(seed), "--share", str(options.share)]
                 point = folder / f"{ratio}-{seed}"
                 run([sys.executable, "-m", "tests.benchmarks.ablation", *words, "--cache", str(options.cache), "--folder", str(point)])
 
@@ -98,11 +100,11 @@ def theirs(job: str, options: argparse.Namespace) -> None:
     prepared = prepare(config)
     names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(prepared.tokenizer_file), **names)
-    make = pretraining if job == "pretraining" else fine_tuning
+    make, best = pretraining if job == "pretraining" else fine_tuning, options.contenders == ["best"]
     model, train, collator, settings, dev = make(job, config, tokenizer, options)
     arguments = transformers.TrainingArguments(
         output_dir=str(options.folder / job),
-        bf16=True,
+        bf16=best,
         use_cpu=True,
         seed=options.seeds[0],
         weight_decay=0.01,
@@ -129,7 +131,8 @@ def pretraining(job: str, config: Any, tokenizer: Any, options: argparse.Namespa
     model, steps = config.model, round(TOKENS * options.share) // (BATCH * (LENGTH - 2))
     shape = {"hidden_size": model.hidden_size, "num_hidden_layers": model.num_layers, "num_attention_heads": model.num_heads}
     shape |= {"intermediate_size": model.intermediate_size, "vocab_size": len(tokenizer), "max_position_embeddings": LENGTH}
-    bert = transformers.BertConfig(**shape, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    dropout = 0.0 if options.contenders == ["best"] else 0.1
+    bert = transformers.BertConfig(**shape, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
     settings = {"max_steps": steps, "per_device_train_batch_size": BATCH, "learning_rate": 2e-3}
     collator = transformers.DataCollatorForLanguageModeling(tokenizer, mlm_probability=options.ratios[0])
     return transformers.BertForMaskedLM(bert), rows, collator, settings, None
@@ -150,7 +153,9 @@ def fine_tuning(job: str, config: Any, tokenizer: Any, options: argparse.Namespa
         train, dev = (encode_tags(tokenizer, part, index) for part in parts)
         collator = transformers.DataCollatorForTokenClassification(tokenizer)
     else:
-        rows = [tokenizer([example.text_a for example in part], truncation=True, max_length=LENGTH) for part in parts]
+        padding = False if options.contenders == ["best"] else "max_length"
+        texts = [[example.text_a for example in part] for part in parts]
+        rows = [tokenizer(part, truncation=True, max_length=LENGTH, padding=padding) for part in texts]
         train, dev = (
             [{**{name: encoded[name][i] for name in encoded}, "label": example.label} for i, example in enumerate(part)]
             for part, encoded in zip(parts, rows, strict=True)
@@ -161,11 +166,15 @@ def fine_tuning(job: str, config: Any, tokenizer: Any, options: argparse.Namespa
     return model, train, collator, settings, dev
 
 
+CONTENDERS = {"ours": run_ours, "best": partial(run_theirs, way="best"), "scripts": partial(run_theirs, way="scripts")}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--share", type=float, default=1.0)
     parser.add_argument("--ratios", type=float, nargs="+", default=[0.15, 0.3, 0.4, 0.6])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
+    parser.add_argument("--contenders", nargs="+", choices=list(CONTENDERS), default=["ours", "best"])
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "mlm_lab_benchmarks")
     parser.add_argument("--theirs", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
@@ -175,16 +184,18 @@ def main() -> None:
         return
     prepare(compose(words_of(options)))
     found = {}
-    for name, contender in {"ours": run_ours, "theirs": run_theirs}.items():
+    for name in options.contenders:
         with tempfile.TemporaryDirectory() as folder:
             before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-            contender(options, Path(folder))
+            CONTENDERS[name](options, Path(folder))
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
             found[name] = {"wall": round(time.perf_counter() - start, 1), "cpu": round(cpu, 1)}
             print(name, found[name], flush=True)
-    ratio = {clock: round(found["theirs"][clock] / found["ours"][clock], 2) for clock in ("wall", "cpu")}
-    print(json.dumps({"share": options.share, "ratios": options.ratios, "seeds": options.seeds, **found, "theirs_to_ours": ratio}))
+    times = {
+        name: {clock: round(spent[clock] / found["ours"][clock], 2) for clock in spent} for name, spent in found.items() if "ours" in found
+    }
+    print(json.dumps({"share": options.share, "ratios": options.ratios, "seeds": options.seeds, **found, "times_ours": times}))
 
 
 if __name__ == "__main__":

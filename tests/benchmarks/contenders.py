@@ -146,7 +146,7 @@ def run_ours(shape: Shape, cache_dir: Path, speak: Callable[[dict], None]) -> No
     with tempfile.TemporaryDirectory() as name:
         folder = RunFolder(Path(name))
         recorder = Recorder(folder.metrics_csv, held_out, PlateauWatch.over(held_out, course.train))
-        callbacks = [recorder, Checkpoints(folder.checkpoints, recorder), Announcement(folder), Watch()]
+        callbacks = [recorder, Checkpoints(folder.checkpoints, recorder), Announcement(folder, recorder), Watch()]
         config.trainer.build(folder=folder.path, loggers=[], callbacks=callbacks).fit(Pretraining(course))
 
 

@@ -85,6 +85,25 @@ def test_documents_of_a_row_are_read_apart(kind: str):
     assert all(parameter.grad is not None for parameter in ours.parameters()), "no parameter is left out, which ddp would refuse"
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_activation_checkpointing_comes_to_the_same_bits_or_is_refused(kind: str):
+    encoder = build(kind).train()
+    ids, documents, segments = rows()
+
+    def gradient() -> torch.Tensor:
+        encoder.zero_grad()
+        encoder(ids, documents, None, segments).pow(2).sum().backward()
+        return encoder.embedding_weight.grad.clone()
+
+    plain = gradient()
+    if not encoder.model.supports_gradient_checkpointing:
+        with pytest.raises(UserError, match="no activation checkpointing"):
+            encoder.recomputes = True
+        return
+    encoder.recomputes = True
+    assert encoder.recomputes and torch.equal(gradient(), plain)
+
+
 def test_rows_are_cut_at_documents_and_grouped_by_length():
     documents = torch.tensor([[1, 1, 1, 2, 2, 0], [1, 2, 2, 2, 2, 2]])
     assert places_within(documents).tolist() == [[0, 1, 2, 0, 1, 0], [0, 0, 1, 2, 3, 4]]

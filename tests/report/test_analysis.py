@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from mlm_lab.report import html, latex, markdown, pairs, run_tables, tables
+from mlm_lab.evaluation.summary import summarise
+from mlm_lab.report import analysis, html, latex, markdown, pairs, run_tables, tables
 from mlm_lab.report.document import Bullets, Document, Heading, Paragraph, Table
 from mlm_lab.report.gather import gather
 from mlm_lab.report.methods import methods
+from mlm_lab.report.sections import compose_document
 from mlm_lab.report.study import Study, gather_known, read_study
 from mlm_lab.report.units import interval, p_value, scale_of, score, unit_of
 from tests.report import synthetic
@@ -49,6 +51,61 @@ def test_a_failed_run_has_no_number(tmp_path: Path) -> None:
     assert read(tmp_path).common.primary.cells["mask_ratio=0.15"].n == 2
 
 
+def verdict_of(table: analysis.Table, metric: str, arm: str) -> str:
+    (result,) = (result for result in table.metrics if result.column.metric == metric)
+    return next(contrast.verdict for contrast in result.comparison.contrasts if contrast.arm == arm)
+
+
+NOT_FINITE = "UserError: the loss or its gradient is not finite: 20 steps in a row were skipped"
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_outcome"),
+    [
+        ({"error": NOT_FINITE.replace("UserError", "Diverged"), "failure": "diverged"}, True),
+        ({"error": "ValueError: nan", "failure": "fault"}, True),
+        ({"error": "UserError: the disk is full", "failure": "outside"}, False),
+        ({"error": NOT_FINITE}, True),  # as runs were recorded before `failure` was
+        ({"error": "UserError: out of memory"}, False),
+        ({"error": "ValueError: nan"}, True),
+    ],
+)
+def test_trap_33_the_survivors_of_an_arm_that_diverged_are_never_better(tmp_path: Path, fields: dict, is_outcome: bool) -> None:
+    """Two of five seeds have no number; the other three are the best runs of all."""
+    seeds = (10, 11, 12, 13, 14)
+    synthetic.write_study(tmp_path, seeds=seeds)
+    assert verdict_of(read(tmp_path).common, "probe/mlm_15_loss", "mask_ratio=0.4") == "better"
+    lost = [synthetic.write_run(tmp_path / "runs", seed=seed, config={"objective.mask_ratio": 0.4}) for seed in (10, 13)]
+    for folder in lost:
+        synthetic.edit_summary(folder, status="failed", weights_sha256=None, evaluation={}, **fields)
+    study = read(tmp_path)
+    told = "not compared: 2 of 5 runs failed" if is_outcome else "better"
+    assert verdict_of(study.common, "probe/mlm_15_loss", "mask_ratio=0.4") == told
+    assert verdict_of(study.common, "pydocs_entities/f1", "mask_ratio=0.4") == told
+    assert ("2 runs failed by themselves" in markdown.render(compose_document(study, {}))) is is_outcome
+
+
+@pytest.mark.parametrize("floor", [[0.31, 0.33], None])
+def test_trap_33_nor_are_those_of_fine_tunings_that_diverged(tmp_path: Path, floor: list | None) -> None:
+    """One run has lost one of its fine-tunings, another all of them: its task has no other metric than none, where there is no floor."""
+    seeds, metric, arm = (10, 11, 12, 13, 14), "pydocs_entities/f1", "mask_ratio=0.4"
+    synthetic.write_study(tmp_path, seeds=seeds)
+    assert verdict_of(read(tmp_path).common, metric, arm) == "better"
+    config = {"objective.mask_ratio": 0.4}
+    tasks = {"pydocs_entities": {"f1": synthetic.entry([0.6], floor=floor, failed=[1])}}
+    synthetic.write_run(tmp_path / "runs", seed=10, config=config, evaluation=tasks)
+    table = read(tmp_path).common
+    assert verdict_of(table, metric, arm) == "not compared: 1 of 5 runs with a failed fine-tuning"
+    assert verdict_of(table, "probe/mlm_15_loss", arm) == "better"
+    (result,) = (result for result in table.metrics if result.column.metric == metric)
+    assert (result.cells[arm].n, result.escaped.cells[arm].n) == (5, 4)
+    cells = {0: {"status": "failed", "reason": "nan", "failure": "diverged"}}
+    starts = {seed: {"status": "finished", "metrics": {"f1": value}, "collapsed": False} for seed, value in enumerate(floor or [])}
+    synthetic.write_run(tmp_path / "runs", seed=11, config=config, evaluation={"pydocs_entities": summarise(cells, starts, {}, "")})
+    told = "no defined score with seed 11" if floor else "2 of 5 runs with a failed fine-tuning"
+    assert told in verdict_of(read(tmp_path).common, metric, arm)
+
+
 def test_an_undefined_score_is_not_left_out(tmp_path: Path) -> None:
     synthetic.write_study(tmp_path)
     undefined = dict.fromkeys(("mean", "std", "median")) | {"n": 1, "values": [None], "collapsed": [], "failed": []}
@@ -72,6 +129,19 @@ def test_seeds_of_a_pilot_are_shown_and_test_nothing(tmp_path: Path) -> None:
     primary = study.common.primary
     assert primary.cells["mask_ratio=0.4"].n == 4 and {contrast.n for contrast in primary.comparison.contrasts} == {3}
     assert "with the seeds 9 chose what is tested" in str(methods(study))
+
+
+def test_what_became_of_a_pilots_runs_is_no_reason_against_an_arm(tmp_path: Path) -> None:
+    """One is on the plateau, one with a collapsed fine-tuning, one diverged: they chose what is tested, and test nothing."""
+    synthetic.write_study(tmp_path, seeds=(7, 8, 9, 10, 11, 12))
+    synthetic.write_sweep(tmp_path, synthetic.SWEEP.replace("  ordered: true\n", "  ordered: true\n  pilot_seeds: [7, 8, 9]\n"))
+    config, runs, metrics = {"objective.mask_ratio": 0.4}, tmp_path / "runs", ("probe/mlm_15_loss", "pydocs_entities/f1")
+    before = [verdict_of(read(tmp_path).common, metric, "mask_ratio=0.4") for metric in metrics]
+    synthetic.write_run(runs, seed=7, config=config, metrics={"left_plateau": False, "plateau_left_step": None})
+    collapsed = {"pydocs_entities": {"f1": synthetic.entry([0.0], collapsed=[10])}}
+    synthetic.write_run(runs, seed=8, config=config, evaluation=collapsed)
+    synthetic.edit_summary(synthetic.write_run(runs, seed=9, config=config), status="failed", failure="diverged")
+    assert before == ["better", "better"] == [verdict_of(read(tmp_path).common, metric, "mask_ratio=0.4") for metric in metrics]
 
 
 def test_a_budget_has_the_heads_share(tmp_path: Path) -> None:

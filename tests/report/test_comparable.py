@@ -102,9 +102,9 @@ def test_losses_of_two_vocabularies_never_share_a_column(tmp_path: Path) -> None
     rows = rows_of(tmp_path, {}, {})
     rows[0]["fingerprints/tokenizer"] = "u" * 64
     for row in rows:
-        row["probe/bits_per_character"] = "1.5"
-    assert len(columns_of("probe/mlm_15_loss", by_arm(rows))) == 2
-    assert len(columns_of("probe/bits_per_character", by_arm(rows))) == 1
+        row["probe/bits_per_character"] = "1.5"  # no metric's name says that it is measured on the same words
+    for metric in ("probe/mlm_15_loss", "probe/bits_per_character"):
+        assert len(columns_of(metric, by_arm(rows))) == 2
 
 
 def test_protocols_are_not_mixed(tmp_path: Path) -> None:

@@ -31,6 +31,19 @@ def test_a_row_has_who_what_it_took_and_every_number(tmp_path: Path) -> None:
     assert float(measured["conll2003/test/f1/floor"]) == pytest.approx(0.3) and measured["conll2003/test/f1/protocol"] == "fixed"
 
 
+def test_how_a_task_was_measured_is_what_was_noted_with_its_numbers(tmp_path: Path) -> None:
+    """config.yaml is of the last start, which may have measured another task in another way."""
+    noted = {"pydocs_entities": {"digest": "01234567"}}
+    folders = [synthetic.write_run(tmp_path, seed=10, evaluation_settings=noted), synthetic.write_run(tmp_path, seed=11)]
+    before = {row["seed"]: row["pydocs_entities/settings"] for row in gather(tmp_path, "ratios").rows}
+    assert before["10"] == "01234567" and len(before["11"]) == 8  # the second of before the digest was noted
+    for folder in folders:
+        config = (folder / "config.yaml").read_text(encoding="utf-8")
+        (folder / "config.yaml").write_text(config.replace("epochs: 3", "epochs: 9"), encoding="utf-8")
+    after = {row["seed"]: row["pydocs_entities/settings"] for row in gather(tmp_path, "ratios").rows}
+    assert after["10"] == "01234567" and after["11"] != before["11"]
+
+
 def test_what_does_not_enter_the_hash_is_no_config_column(tmp_path: Path) -> None:
     synthetic.write_run(tmp_path, seed=10)
     (row,) = gather(tmp_path, "ratios").rows
@@ -79,6 +92,16 @@ def test_a_curve_has_the_validations_with_what_was_spent_by_then(tmp_path: Path)
     ((_, curve),) = gather(tmp_path, "ratios").curves.items()
     assert len(curve) == 10 and int(curve[-1]["step"]) == synthetic.STEPS and float(curve[-1]["tokens"]) == synthetic.TOKENS
     assert float(curve[4]["tokens"]) == pytest.approx(synthetic.TOKENS / 2, rel=1e-3) and "train/loss" not in curve[0]
+
+
+def test_a_curve_of_phases_has_what_its_rows_say_was_spent(tmp_path: Path) -> None:
+    """Half of the steps, of short rows, is a fifth of the tokens."""
+    folder = synthetic.write_run(tmp_path, seed=10)
+    told = "step,val/loss,spent/tokens,spent/flops,spent/seconds\n846,5.0,600000.0,1e12,30.5\n1692,4.5,3000000.0,6e12,150.25\n"
+    (folder / "metrics.csv").write_text(told, encoding="utf-8")
+    ((_, curve),) = gather(tmp_path, "ratios").curves.items()
+    assert [[float(line[name]) for name in ("tokens", "flops", "seconds")] for line in curve] == [[6e5, 1e12, 30.5], [3e6, 6e12, 150.25]]
+    assert not any(name.startswith("spent/") for name in curve[0])
 
 
 def test_rows_stay_when_their_folders_are_gone(tmp_path: Path) -> None:

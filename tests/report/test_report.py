@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import shlex
 import shutil
@@ -16,9 +17,11 @@ from pathlib import Path
 import pytest
 
 from mlm_lab.evaluation.glue_averages import AVERAGES, average_all
-from mlm_lab.report import results
+from mlm_lab.report import figures, results
 from mlm_lab.report.__main__ import main
 from mlm_lab.report.rows import number
+from mlm_lab.report.study import gather_known, read_study
+from mlm_lab.report.write import write_report
 from tests.report import synthetic
 
 GOLDEN = Path(__file__).with_name("golden_report.md")
@@ -369,7 +372,7 @@ def test_a_point_that_failed_without_a_folder_is_listed(tmp_path: Path, monkeypa
 
 def test_each_arm_at_its_own_rate(tuned: Path) -> None:
     text = (tuned / "report.md").read_text(encoding="utf-8")
-    assert "The same with each arm at its own `optim.peak_lr`: `mask_ratio=0.4` against `mask_ratio=0.15`" in text
+    assert "**Primary contrast**, named before the runs, with each arm at its own `optim.peak_lr`: `mask_ratio=0.4` against" in text
     assert "| **mask_ratio=0.15** | 5.2000 | 5.1000 | 0.002 (the common one) |" in text
     assert "| **mask_ratio=0.4** | 5.2000 | 5.3000 | 0.001 |" in text
     assert "Those runs test nothing" in text and "score_tuned.svg" in text
@@ -379,6 +382,29 @@ def test_each_arm_at_its_own_rate(tuned: Path) -> None:
     shutil.rmtree(Path("runs"))  # the rows know their tables, and tune.json lies beside them
     assert json.loads((tuned / "tune.json").read_text())["key"] == "optim.peak_lr"
     assert main(["ratios", "--verify"]) == 0
+
+
+def test_a_study_that_tunes_has_one_primary_contrast_and_that_at_the_arms_own_rates(tuned: Path) -> None:
+    study = read_study("ratios", synthetic.places(Path()), {}, gather_known("ratios", synthetic.places(Path())))
+    contrasts = [table.primary.comparison.contrasts for table in (study.common, study.tuned)]
+    assert [[contrast.arm for contrast in of_table if contrast.primary] for of_table in contrasts] == [[], ["mask_ratio=0.4"]]
+    top, _, rest = (tuned / "report.md").read_text(encoding="utf-8").partition("## Results at the common rate")
+    assert top.count("**Primary contrast**") == 1
+    assert "Beside it, with every arm at the common `optim.peak_lr`, a secondary contrast, corrected" in top
+    assert "### `probe/mlm_15_loss`, each arm at its own rate (primary)" in rest and "### `probe/mlm_15_loss`\n" in rest
+    assert "the one with each arm at its own value" in rest
+
+
+def test_until_runs_at_the_arms_own_rates_are_there_the_primary_is_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tune = "tune: {key: optim.peak_lr, values: [0.001, 0.002], metric: val/loss, goal: minimize, seed: 0, budget_share: 0.25}"
+    synthetic.write_study(tmp_path)
+    synthetic.write_sweep(tmp_path, synthetic.SWEEP.replace("ordered: true", tune))
+    monkeypatch.chdir(tmp_path)
+    assert main(["ratios"]) == 0
+    lines = Path("experiments/ratios/report.md").read_text(encoding="utf-8").splitlines()
+    assert lines[4].endswith("by `probe/mlm_15_loss`: **open**: no run at an arm's own rate is finished.")
+    assert lines[6].startswith("Beside it") and ": **better**. The difference is" in lines[6]
+    assert "interval for all arms at once" in lines[6]
 
 
 def test_the_averages_over_glue_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -421,3 +447,23 @@ if __name__ == "__main__":
         os.chdir(scratch)
         main(["ratios"])
         shutil.copy("experiments/ratios/report.md", GOLDEN)
+
+
+def test_report_md_comes_last(tmp_path, monkeypatch):
+    """verify judges by it: where it is new, everything beside it is."""
+    synthetic.write_study(tmp_path)
+    written = []
+    original = results.write_text
+    for module in (results, figures):
+        monkeypatch.setattr(module, "write_text", lambda file, content: (written.append(file.name), original(file, content)))
+    write_report("ratios", synthetic.places(tmp_path), {})
+    assert written[-1] == "report.md" and {"report.html", "tables.tex", "results.csv"} < set(written)
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    with subprocess.Popen(["true"]) as gone:
+        pass
+    (tmp_path / f".a.csv.{gone.pid}-x").touch()
+    (tmp_path / f".a.csv.{os.getpid()}-y").touch()
+    results.write_text(tmp_path / "a.csv", "")
+    assert {path.name for path in tmp_path.iterdir()} == {"a.csv", f".a.csv.{os.getpid()}-y"}, "of one that lives stays"

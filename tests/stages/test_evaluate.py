@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from mlm_lab.__main__ import answer
 from mlm_lab.errors import UserError
 from mlm_lab.evaluation import finetune as finetuning
 from mlm_lab.evaluation.tasks import glue
@@ -178,3 +179,39 @@ def test_rows_longer_than_learned_positions_are_refused(tmp_path, files):
     config = make_config(tmp_path, files, "model.positions=learned", "model.max_positions=16", "evaluation.max_length=17")
     with pytest.raises(UserError, match="too few learned positions"):
         evaluate.check(config)
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), MemoryError()])
+def test_a_cell_that_does_not_fit_in_memory_ends_the_run_with_the_keys_to_change(run, trained, files, tmp_path, monkeypatch, error):
+    config, folder = run
+    counted = finetuning._loss
+
+    def no_memory(*arguments):
+        if len(trained) >= 2:
+            raise error
+        return counted(*arguments)
+
+    monkeypatch.setattr(finetuning, "_loss", no_memory)
+    with pytest.raises(UserError, match=r"out of memory(.|\n)*sst2, .*: evaluation.max_length=\d+ evaluation.batch_size=\d+") as told:
+        evaluate.run(config, folder)
+    assert "a smaller evaluation.max_length or evaluation.batch_size" in str(told.value) and len(str(told.value).splitlines()) <= 10
+    with pytest.raises(UserError, match=r"task.sst2.max_length=16 task.sst2.batch_size=4"):
+        evaluate.run(make_config(tmp_path, files, "task.sst2.max_length=16", "task.sst2.batch_size=4", "evaluation.seeds=3"), folder)
+    trained.clear()
+    monkeypatch.setattr(finetuning, "_loss", counted)
+    evaluate.run(config, folder)
+    assert len(trained) == 4, "the first cell was kept"
+    assert folder.read_summary()["evaluation"]["sst2"]["accuracy"]["n"] == 2
+
+
+@pytest.mark.parametrize("text", ["[enforce fail at alloc_cpu.cpp:121] err == 0. DefaultCPUAllocator: can't allocate memory", "of no use"])
+def test_the_door_s_exit_code_when_memory_does_not_suffice(run, files, monkeypatch, capsys, text):
+    """A mistake of the user's, as in pretraining; what torch says otherwise keeps its traceback."""
+    monkeypatch.setattr(finetuning, "_loss", lambda *arguments: (_ for _ in ()).throw(RuntimeError(text)))
+    if text == "of no use":
+        with pytest.raises(RuntimeError, match=text):
+            evaluate.run(*run)
+        return
+    assert answer(lambda: evaluate.run(*run)) == 2
+    said = capsys.readouterr().err
+    assert "out of memory" in said and "evaluation.batch_size" in said and "Traceback" not in said

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from mlm_lab.errors import UserError
 from mlm_lab.evaluation import finetune as finetuning
 from mlm_lab.evaluation.cells import RESULT
-from mlm_lab.run_config import RunConfig, to_yaml
+from mlm_lab.run_config import RunConfig, measured_how, to_dict, to_yaml
 from mlm_lab.run_folder import RunFolder
 from mlm_lab.stages import evaluate
 from mlm_lab.stages.prepare import prepare
@@ -48,6 +48,7 @@ def test_paper_reports_the_setting_that_is_best_on_dev_and_says_so(run, trained,
     summary = folder.read_summary()
     settings, entry = summary["evaluation_settings"]["sst2"], summary["evaluation"]["sst2"]["accuracy"]
     assert (settings["label"], settings["setting"]) == ("selected on its reporting set", GOOD)
+    assert settings["digest"] == measured_how("sst2", to_dict(config)) is not None
     assert [{name: tried[name] for name in BAD} for tried in settings["tried"]] == [BAD, GOOD]
     assert settings["tried"][1]["median"] > settings["tried"][0]["median"]
     assert (entry["n"], entry["protocol"], entry["mean"] > 0.9) == (2, "paper", True)

@@ -217,6 +217,11 @@ def test_pilot_seeds_that_chose_do_not_test():
     assert found == compare({arm: {s: v for s, v in of_arm.items() if s > 1} for arm, of_arm in scores(FOUR, 6).items()}, baseline="base")
 
 
+def test_the_states_of_pilot_seeds_exclude_no_arm():
+    found = compare(scores(FOUR, 5), baseline="base", left_plateau={"up": {0: False, 1: True, 2: True}}, pilot_seeds=[0])
+    assert not found.excluded and found.escaped == {"up": proportion(2, 2)} and of(found, "up").verdict == "better"
+
+
 def test_a_primary_arm_without_runs_has_its_row():
     found = compare(scores(FOUR, 3), baseline="base", primary="missing")
     assert of(found, "missing").primary and of(found, "missing").verdict == "not compared: the arm has no scores"

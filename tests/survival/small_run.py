@@ -8,7 +8,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-TIMINGS = ("tokens_per_second", "flops_per_second", "ceiling_share")
+TIMINGS = ("tokens_per_second", "flops_per_second", "ceiling_share", "spent/seconds")
 NOT_COMPARED = ("seconds", "tokens_per_second", "peak_memory_bytes", "hardware", "error", "git_commit")
 STEPS = 60
 

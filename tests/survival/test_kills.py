@@ -103,7 +103,7 @@ def test_killed_again_and_again(undisturbed, tmp_path):
     inputs, _, expected = undisturbed("mlm")
     drawn, kills = random.Random(5), 0
     for _ in range(10):
-        ended = command(tmp_path, words(inputs), die_at=drawn.randrange(10, 120))
+        ended = command(tmp_path, words(inputs), die_at=drawn.randrange(10, 45))
         kills += ended.code == -9
     assert kills >= 8
     assert command(tmp_path, words(inputs)).code == 0

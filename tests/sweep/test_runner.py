@@ -16,7 +16,7 @@ from mlm_lab.errors import Interrupted
 from mlm_lab.provenance import available_cpus
 from mlm_lab.run_folder import RunFolder
 from mlm_lab.sweep import runner
-from mlm_lab.sweep.records import Records
+from mlm_lab.sweep.records import Held, Records
 from mlm_lab.sweep.runner import ELSEWHERE, FAILED, FINISHED, INTERRUPTED, RUNNING, STOPPED, Job, Listed
 from tests.sweep.stubs import StubPoint, make_runner, points, run
 
@@ -63,8 +63,15 @@ def test_finished_points_are_skipped_and_become_part_of_the_study(tmp_path: Path
 
 def test_a_point_that_results_csv_holds_is_skipped_though_its_folder_is_gone(tmp_path: Path) -> None:
     every = points(tmp_path, "1x0")
-    (job,) = run(every, finished={every[0].config_hash: {"val"}})
+    (job,) = run(every, finished={every[0].config_hash: Held(None, frozenset({"val"}))})
     assert job.state == FINISHED and job.skipped and not every[0].folder.path.exists()
+
+
+def test_a_folder_knows_more_than_its_row_in_results_csv(tmp_path: Path) -> None:
+    every = points(tmp_path, "2x0")
+    every[0].folder.update_summary(status="interrupted", steps=1)
+    (job,) = run(every, finished={every[0].config_hash: Held(None, frozenset({"val"}))})
+    assert job.state == FINISHED and not job.skipped and len(every[0].starts) == 1
 
 
 def test_a_failed_point_is_recorded_with_its_last_lines_and_the_rest_carries_on(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""The switches of trainer.fused_loss and trainer.attention: they reach the parts, and a run comes to the same losses either way."""
+"""The switches of trainer.fused_loss, trainer.attention and trainer.activation_checkpointing: they reach the parts, and a run comes to the
+same losses either way."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import pytest
 import torch
 
 from mlm_lab.errors import InvalidFields, UserError
-from mlm_lab.models.transformer import TransformerEncoder
+from mlm_lab.models.transformer import Layer, TransformerEncoder
 from mlm_lab.models.vocabulary_loss import VocabularyHead
 from mlm_lab.training.fast_paths import choose_paths
 from tests.training.test_costs import OBJECTIVES
@@ -24,6 +25,18 @@ def test_a_run_comes_to_the_same_losses_by_either_way(tmp_path, objective):
     assert "train/loss" in losses and "val/loss" in losses
     for name in losses:
         assert fast[name] == pytest.approx(plain[name], rel=2e-4), name
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_layers_that_are_computed_twice_come_to_the_same_bits(tmp_path, objective, monkeypatch):
+    words = [f"objective={objective}", "model.hidden_dropout=0.1"]  # dropout has to be drawn again as it was
+    calls, forward = [], Layer.forward
+    monkeypatch.setattr(Layer, "forward", lambda self, *inputs: calls.append(1) or forward(self, *inputs))
+    plain, single = train(make_config(*words), tmp_path / "plain"), len(calls)
+    twice = train(make_config(*words, "trainer.activation_checkpointing=true"), tmp_path / "twice")
+    assert len(calls) > 2 * single  # and once more in each step
+    for ours, theirs in zip(twice.module.module.parameters(), plain.module.module.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
 
 
 @pytest.mark.parametrize(("words", "fused", "written_out"), [(PLAIN, False, False), (FAST, True, True), ((), None, None)])

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from mlm_lab.corruption.draws import Draws
-from mlm_lab.errors import UserError
+from mlm_lab.errors import Diverged
 from mlm_lab.training import callbacks
 from mlm_lab.training.finite import step_where
 from mlm_lab.types import ExampleKeys
@@ -121,7 +121,7 @@ def test_a_resumed_run_tells_of_the_same_steps(tmp_path):
 def test_many_in_a_row_end_the_run_with_their_examples_and_a_state_to_resume(tmp_path, monkeypatch):
     monkeypatch.setattr(callbacks, "IN_A_ROW", 3)
     config = make_config("trainer.log_every_steps=2", "checkpoint.every_steps=3", "objective.mask_ratio=0.3", steps=12)
-    with pytest.raises(UserError, match=r"not finite: 4 steps in a row(.|\n)*peak_lr") as error:
+    with pytest.raises(Diverged, match=r"not finite: 4 steps in a row(.|\n)*peak_lr") as error:
         train(config, tmp_path / "parts", Poison(*range(4, 12)))
     assert str(tmp_path / "parts/nonfinite.json") in str(error.value)
     content = json.loads((tmp_path / "parts/nonfinite.json").read_text())
@@ -143,7 +143,7 @@ def test_many_in_a_row_end_the_run_with_their_examples_and_a_state_to_resume(tmp
 
 
 def test_a_run_does_not_end_in_a_step_that_was_skipped(tmp_path):
-    with pytest.raises(UserError, match="not finite: 1 steps in a row"):
+    with pytest.raises(Diverged, match="not finite: 1 steps in a row"):
         train(make_config(steps=4), tmp_path, Poison(3))
 
 

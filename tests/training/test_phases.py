@@ -113,6 +113,19 @@ def test_a_run_resumes_in_any_phase_bit_for_bit(tmp_path, stop_at):
     assert resumed.recorder.totals == whole.recorder.totals
 
 
+def test_each_row_says_what_was_spent_by_then(tmp_path):
+    """Validations between the logged rows too, which have steps of the meter that are in no total yet."""
+    config = make_config(PHASES, "trainer.log_every_steps=4", "validation.every_steps=3", steps=10)
+    run, course = train(config, tmp_path), make_course(config)
+    rows = rows_of(tmp_path)
+    assert [row["step"] for row in rows] == [3, 4, 6, 8, 9, 10]
+    assert [row["spent/flops"] for row in rows] == [course.flops(10, int(row["step"])).total for row in rows]
+    tokens = {row["step"]: row["spent/tokens"] for row in rows}
+    assert tokens[10] == run.recorder.totals["corpus_tokens"] and sorted(tokens.values()) == list(tokens.values())
+    assert tokens[6] / tokens[10] < 0.5 < tokens[6] / 6 / course.costs[0].tokens  # six short steps of ten
+    assert not any(name.startswith("spent/") for name in run.recorder.latest)
+
+
 def test_a_budget_in_tokens_is_spent_by_all_phases_together(tmp_path):
     config = make_config(PHASES, "budget.tokens=6000")
     run, course = train(config, tmp_path), make_course(config)

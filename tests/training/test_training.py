@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 from tests.training.tiny_run import make_config, make_course, train
 
-TIMINGS = ("train/tokens_per_second", "train/flops_per_second", "train/ceiling_share")
+TIMINGS = ("train/tokens_per_second", "train/flops_per_second", "train/ceiling_share", "spent/seconds")
 DROPOUT = "model.hidden_dropout=0.1"
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from mlm_lab.training import validation
 from mlm_lab.training.validation import FURTHER_PROBES, HeldOut, _alike, evaluate
 from tests.training.tiny_run import make_config, make_course
 
@@ -123,6 +124,13 @@ def test_masked_random_and_kept_targets_add_up_to_the_probe(course):
 def test_training_does_not_pay_for_the_split(course):
     batch = {name: torch.from_numpy(array) for name, array in held_out(course).batches[""][0].items()}
     assert set(course.module.train()(batch).metrics) == {"mlm_loss", "mlm_accuracy"}
+
+
+def test_a_held_out_batch_is_small_whatever_the_size_of_a_step(course, monkeypatch):
+    monkeypatch.setattr(validation, "MOST_ROWS", 4)
+    small, whole = held_out(course, 16, 8), HeldOut(course.config.objective, course.validation, course.config.max_length, 16, 2)
+    assert {len(batch["labels"]) for batch in small.batches[""]} == {4}
+    assert np.array_equal(small.labels(""), whole.labels(""))
 
 
 def test_further_probes_are_measured_on_fewer_rows(course):

@@ -13,7 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from itertools import chain
 from pathlib import Path
 
@@ -133,7 +133,7 @@ def _file_digest(path: Path) -> tuple[str, int, str]:
     return path.name, state.st_size, _content_digest(path, state.st_size, state.st_mtime_ns)
 
 
-@lru_cache
+@cache  # a corpus may have thousands of files
 def _content_digest(path: Path, size: int, mtime_ns: int) -> str:
     """SHA-256 of a file, computed once a process while size and time of change stay."""
     with open(path, "rb") as binary:
