@@ -68,5 +68,5 @@ def test_the_floor_stands_beside_it_with_the_difference_of_the_means():
 
 
 def test_what_a_protocol_rests_on_stands_under_the_table():
-    assert "selected on its reporting set" in note("paper")
-    assert "selected on a part of train" in note("heldout")
+    assert "selected on its reporting set" in note("paper", {})
+    assert "selected on a part of train" in note("heldout", {})
