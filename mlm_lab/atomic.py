@@ -11,14 +11,13 @@ from __future__ import annotations
 import glob
 import os
 import secrets
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 
-from mlm_lab.claim import NO_LOCKS, process_exists
+from mlm_lab.claim import NO_LOCKS, machine, process_exists
 
 
 @contextmanager
@@ -56,9 +55,9 @@ def _remove_left(path: Path) -> None:
 
 @cache
 def _host() -> str:
-    """Eight digits of where a process id means one process: the host's name and, since containers of one host may have that too, the
-    processes that can be seen."""
-    seen = socket.gethostname()
+    """Eight digits of where a process id means one process: the machine and, since containers of one share that, the processes that can be
+    seen."""
+    seen = machine()
     with suppress(OSError):  # not on Linux
         seen += os.readlink("/proc/self/ns/pid")
     return blake2b(seen.encode(), digest_size=4).hexdigest()

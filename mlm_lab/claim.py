@@ -80,7 +80,7 @@ class _Claim:
 
     def is_alive(self, is_locked: bool) -> bool:
         """is_locked: whether we have the lock, which no living process of this machine can have then."""
-        if self.machine == _machine() and (is_locked or not process_exists(self.process)):
+        if self.machine == machine() and (is_locked or not process_exists(self.process)):
             return False
         return self.age < DEAD_AFTER_SECONDS
 
@@ -124,7 +124,7 @@ def _take(folder: Path, is_locked: bool) -> Path:
     path = folder / f".claim-{number}"
     try:
         with open(path, "x", encoding="utf-8") as file:
-            file.write(f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}\n{_machine()}\n")
+            file.write(f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}\n{machine()}\n")
     except FileExistsError:
         raise _refusal(folder, "a process that was faster") from None
     for other, old in _all(folder):
@@ -177,7 +177,7 @@ def _refusal(folder: Path, by: str) -> Claimed:
     )
 
 
-def _machine() -> str:
+def machine() -> str:
     """The running kernel: containers on one machine share its locks. Elsewhere the host's name."""
     return _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else socket.gethostname()
 

@@ -226,6 +226,9 @@ def measured_how(task: str, values: Mapping[str, Any]) -> str | None:
     return hashlib.sha256(json.dumps([own, protocol], sort_keys=True).encode()).hexdigest()[:8]
 
 
+SPENT = "spent/"
+"""Before what a row of metrics.csv says of the run so far: corpus tokens, FLOPs, and seconds of training steps. With phases of several
+lengths they are no fixed share of the steps."""
 EVALUATED_DIGITS = 12
 """Of a hash of `evaluations_asked`, as results.csv has it."""
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mlm_lab.atomic import write_text
+from mlm_lab.atomic import locked, write_text
 from mlm_lab.evaluation.measures.measure import Failed, Measure, Outcome, Subject
 from mlm_lab.evaluation.protocol import Setting
 from mlm_lab.evaluation.task import FLOOR, TaskData
@@ -87,10 +87,7 @@ class Cell:
         if self.start != FLOOR:
             yield
             return
-        from filelock import FileLock
-
-        self.folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(self.folder.with_name(f".{self.folder.name}.lock")):
+        with locked(self.folder.with_name(f".{self.folder.name}.lock")):
             yield
 
 

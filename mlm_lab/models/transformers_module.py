@@ -76,6 +76,8 @@ class WrappedEncoder(nn.Module):
             )
         if value:
             self.model.activation_checkpointing_enable({"use_reentrant": False})
+        elif self.recomputes:
+            self.model.activation_checkpointing_disable()
 
     @property
     def embeddings(self) -> nn.Module:

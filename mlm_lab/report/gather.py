@@ -14,13 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mlm_lab.report.rows import CONFIG, Row, config_text, flatten, text
-from mlm_lab.run_config import EVALUATED_DIGITS, RUN_KEYS, TRAINER_KEYS, measured_how
+from mlm_lab.run_config import EVALUATED_DIGITS, RUN_KEYS, SPENT, TRAINER_KEYS, measured_how
 
 HASHED = (*RUN_KEYS, "data", "tokenizer", "pretrained", "seeds")
 """Parts of the config that enter a run's hash, with some keys of the trainer; seeds.finetune does not."""
 CURVE_PREFIXES = ("val/", "probe/")
-SPENT = "spent/"
-"""Before what a row of metrics.csv says of the run so far."""
 OVERLAP = "overlap/"
 NUMBERS = ("steps", "tokens", "positions", "seconds", "tokens_per_second", "peak_memory_bytes")
 FINISHED, FAILED, DAMAGED = "finished", "failed", "damaged"

@@ -16,6 +16,7 @@ import torch
 
 from mlm_lab import console
 from mlm_lab.atomic import sync
+from mlm_lab.run_config import SPENT
 from mlm_lab.run_folder import RunFolder
 from mlm_lab.training import memory, resumption
 from mlm_lab.training.ceiling import matmul_flops_per_second
@@ -33,9 +34,6 @@ PREDICTION_SECONDS = 1.0
 """Time spent on measuring a step for the predicted time."""
 TOTALS = ("positions", "supervised_positions", "corpus_tokens", "dropped_slots")
 """What is counted over the whole run."""
-SPENT = "spent/"
-"""Before what a row of metrics.csv says of the run so far: corpus tokens, FLOPs, and seconds of training steps. With phases of several
-lengths they are no fixed share of the steps."""
 
 
 class Announcement(lightning.Callback):
@@ -85,6 +83,7 @@ class Recorder(lightning.Callback):
         self._bar = self._open.enter_context(console.progress("Pretraining", module.total_steps, "steps"))
         self._bar.update(module.step)
         self._first_step = module.step
+        matmul_flops_per_second(trainer.strategy.root_device, trainer.precision)  # kept; now, since its time and memory are not the steps'
         self.throughput.begin(self.positions(module))
 
     def _measure_start(self, trainer: lightning.Trainer, module: Pretraining) -> None:
@@ -271,7 +270,6 @@ class Checkpoints(lightning.Callback):
     def on_train_start(self, trainer: lightning.Trainer, module: Pretraining) -> None:
         self._open.enter_context(self.stop_request)  # now, since Lightning has put its own handlers in place just before
         self._device = trainer.strategy.root_device
-        matmul_flops_per_second(self._device, trainer.precision)  # measured here once, so that its memory is not the steps'
         memory.begin(self._device)
 
     def on_train_batch_end(self, trainer: lightning.Trainer, module: Pretraining, outputs: Any, batch: Any, batch_idx: int) -> None:

@@ -102,6 +102,8 @@ def test_activation_checkpointing_comes_to_the_same_bits_or_is_refused(kind: str
         return
     encoder.recomputes = True
     assert encoder.recomputes and torch.equal(gradient(), plain)
+    encoder.recomputes = False
+    assert not encoder.recomputes
 
 
 def test_rows_are_cut_at_documents_and_grouped_by_length():
