@@ -94,7 +94,7 @@ def test_a_sweep_is_created_and_an_agent_runs_its_points(stub: Stub, tmp_path: P
 def test_a_stop_ends_a_run_with_a_checkpoint_and_an_agent_that_gets_the_point_again_resumes_it(stub: Stub, tmp_path: Path) -> None:
     words = ["budget.steps=2500", "validation.every_steps=2500", "checkpoint.every_steps=2500"]
     wandb(stub, tmp_path, "sweep", str(write_sweep(tmp_path, "mask_ratio", words)))
-    stub.limit, stub.stop_when = 1, lambda: any(tmp_path.glob("runs/*/metrics.csv"))
+    stub.limit, stub.stop_when = 1, lambda: any(file.read_text().count("\n") > 1 for file in tmp_path.glob("runs/*/metrics.csv"))
     said = wandb(stub, tmp_path, "agent", f"{ENTITY}/{PROJECT}/{SWEEP}")
     folder = run_folders(tmp_path)[10]
     summary = json.loads((folder / "summary.json").read_text())
