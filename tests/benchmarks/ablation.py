@@ -9,7 +9,8 @@ best     for each point run_mlm.py, then run_glue.py twice and run_ner.py, in sh
 scripts  the same four as they come: float32, dropout 0.1, GLUE padded to 128 (pad_to_max_length)
 
 Both: the same text, tokenizer, rows of 128, tokens, examples, epochs, batch sizes and learning rates; no random start beside it. --share
-takes this share of the tokens and of the examples, for a look in minutes. Wall time of all processes, and their CPU time.
+takes this share of the tokens and of the examples, for a look in minutes. Contenders take turns at each point; after each, the sums of
+the wall time of all processes and of their CPU time so far.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -57,10 +60,9 @@ def words_of(options: argparse.Namespace) -> list[str]:
     return [*text, *own, *tasks, "trainer=cpu", "trainer.precision=bf16-mixed", "objective.input_format=contiguous"]
 
 
-def run_ours(options: argparse.Namespace, folder: Path) -> None:
+def write_sweep(options: argparse.Namespace, path: Path) -> None:
     ratios, seeds = (", ".join(map(str, values)) for values in (options.ratios, options.seeds))
-    sweep = folder / "speed.yaml"
-    sweep.write_text(
+    path.write_text(
         "# How long does a grid take?\n"
         "description: |\n"
         "  question: How long does a grid take?\n"
@@ -71,17 +73,18 @@ def run_ours(options: argparse.Namespace, folder: Path) -> None:
         "command: ['${env}', '${interpreter}', -m, mlm_lab, study=speed, '${args_no_hyphens}']\n",
         encoding="utf-8",
     )
-    words = [*words_of(options), f"output_dir={folder / 'runs'}"]
-    run([sys.executable, "-m", "mlm_lab.sweep", str(sweep), "--run", "--jobs", "1", *words])
 
 
-def run_theirs(options: argparse.Namespace, folder: Path, *, way: str) -> None:
-    for ratio in options.ratios:
-        for seed in options.seeds:
-            for job in ("pretraining", *TASKS):
-                words = ["--theirs", job, "--contenders", way, "--ratios", str(ratio), "--seeds", str(seed), "--share", str(options.share)]
-                point = folder / f"{ratio}-{seed}"
-                run([sys.executable, "-m", "tests.benchmarks.ablation", *words, "--cache", str(options.cache), "--folder", str(point)])
+def run_ours(options: argparse.Namespace, ratio: float, seed: int, folder: Path) -> None:
+    write_sweep(options, folder / "speed.yaml")
+    words = [*words_of(options), f"output_dir={folder / 'runs'}", f"objective.mask_ratio={ratio}", f"seed={seed}"]
+    run([sys.executable, "-m", "mlm_lab.sweep", str(folder / "speed.yaml"), "--run", "--jobs", "1", *words])
+
+
+def run_theirs(options: argparse.Namespace, ratio: float, seed: int, folder: Path, *, way: str) -> None:
+    for job in ("pretraining", *TASKS):
+        words = ["--theirs", job, "--contenders", way, "--ratios", str(ratio), "--seeds", str(seed), "--share", str(options.share)]
+        run([sys.executable, "-m", "tests.benchmarks.ablation", *words, "--cache", str(options.cache), "--folder", str(folder)])
 
 
 def run(words: list[str]) -> None:
@@ -183,19 +186,41 @@ def main() -> None:
         theirs(options.theirs, options)
         return
     prepare(compose(words_of(options)))
-    found = {}
-    for name in options.contenders:
-        with tempfile.TemporaryDirectory() as folder:
-            before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-            CONTENDERS[name](options, Path(folder))
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-            found[name] = {"wall": round(time.perf_counter() - start, 1), "cpu": round(cpu, 1)}
-            print(name, found[name], flush=True)
-    times = {
-        name: {clock: round(spent[clock] / found["ours"][clock], 2) for clock in spent} for name, spent in found.items() if "ours" in found
-    }
-    print(json.dumps({"share": options.share, "ratios": options.ratios, "seeds": options.seeds, **found, "times_ours": times}))
+    spent = {name: Spent() for name in options.contenders}
+    with tempfile.TemporaryDirectory() as place:
+        for seed in options.seeds:
+            for ratio in options.ratios:
+                for name, mine in spent.items():  # in turn, so that what disturbs the machine disturbs all
+                    folder = Path(place) / name
+                    folder.mkdir(exist_ok=True)
+                    with mine.one_point():
+                        CONTENDERS[name](options, ratio, seed, folder)
+                    print(f"{name:8} {ratio} seed {seed}: {mine.wall[-1]:,.0f} s, of a core {mine.cpu[-1]:,.0f}", flush=True)
+                print(json.dumps({"share": options.share, "points": len(mine.wall), **as_record(spent)}), flush=True)
+
+
+@dataclass
+class Spent:
+    """Seconds of each point."""
+
+    wall: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+
+    @contextmanager
+    def one_point(self) -> Iterator[None]:
+        before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+        yield
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.wall.append(time.perf_counter() - start)
+        self.cpu.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+
+
+def as_record(spent: dict[str, Spent]) -> dict[str, Any]:
+    """Of the points done so far: seconds of each contender, and how many times ours the others took."""
+    sums = {name: {"wall": round(sum(mine.wall)), "cpu": round(sum(mine.cpu))} for name, mine in spent.items()}
+    ours = sums.get("ours")
+    times = {name: {clock: round(sums[name][clock] / ours[clock], 2) for clock in ours} for name in sums} if ours else {}
+    return {**sums, "times_ours": times}
 
 
 if __name__ == "__main__":
