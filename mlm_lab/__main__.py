@@ -54,10 +54,11 @@ def answer(do: Callable[[], int]) -> int:
 def _dispatch(words: list[str]) -> int:
     options = _parse_options(words)
     if options.help is not None:
-        from mlm_lab import config, help
+        from mlm_lab import help
+        from mlm_lab.config.options import conf_dir
         from mlm_lab.fold import fold, terminal_width
 
-        folders = [config.conf_dir(), *([Path(options.config_dir)] if options.config_dir else [])]
+        folders = [conf_dir(), *([Path(options.config_dir)] if options.config_dir else [])]
         print(fold(help.option(folders, options.help) if options.help else help.overview(folders), terminal_width()))
         return 0
     if options.cfg:
@@ -101,13 +102,15 @@ def _run(overrides: Sequence[str], config_dir: str | None) -> None:
 def _multirun(options: argparse.Namespace) -> int:
     """Hand the points to Hydra's launcher (basic, joblib, submitit). One point is checked first; Hydra's own files go under output_dir."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # let what a run raises come through to main()
-    from mlm_lab import config
+    from mlm_lab.config import compose_values, instantiate
+    from mlm_lab.config.options import conf_dir
+    from mlm_lab.config.overrides import first_values, words_for_hydra
 
-    values = config.compose_values(config.first_values(options.overrides), options.config_dir)
-    config.instantiate(values)
+    values = compose_values(first_values(options.overrides), options.config_dir)
+    instantiate(values)
     places = ["hydra.run.dir=.", f"hydra.sweep.dir={values['output_dir']}/multirun/${{now:%Y-%m-%d_%H-%M-%S}}"]
     quiet = ["hydra.output_subdir=null", "hydra/job_logging=none", "hydra/hydra_logging=none", "hydra.job.name=mlm_lab"]
-    words = config.words_for_hydra(options.overrides, options.config_dir)
+    words = words_for_hydra(options.overrides, options.config_dir)
     where = ["--config-dir", options.config_dir] if options.config_dir else []
     if any(word.startswith("hydra/launcher=") for word in words):
         if "hydra/launcher=submitit_slurm" in words and shutil.which("srun") is None:
@@ -120,7 +123,7 @@ def _multirun(options: argparse.Namespace) -> int:
     sys.argv = [sys.argv[0], "--multirun", *where, *places, *quiet, *words]
     import hydra
 
-    hydra.main(version_base="1.3", config_path=str(config.conf_dir()), config_name="config")(_job)()
+    hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(_job)()
     return 0
 
 

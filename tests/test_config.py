@@ -14,13 +14,8 @@ import pytest
 import yaml
 from tokenizers import Tokenizer, models
 
-from mlm_lab.config import (
-    compose,
-    compose_values,
-    instantiate,
-    load,
-    normalise,
-)
+from mlm_lab.config import compose, compose_values, instantiate, load
+from mlm_lab.config.overrides import normalise
 from mlm_lab.errors import InvalidFields, Problem, UserError
 from mlm_lab.leaves import build, coerce, find_class
 from mlm_lab.run_config import RunConfig, config_hash, evaluation_key, measured_how, store_key, to_dict, to_yaml

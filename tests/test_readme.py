@@ -16,9 +16,10 @@ import pytest
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
 
-from mlm_lab.config import compose, first_values
+from mlm_lab.config import compose
+from mlm_lab.config.overrides import first_values
 from mlm_lab.runner import run
-from mlm_lab.sweep.sweep_file import read
+from mlm_lab.sweep.reading import read
 from tests.conftest import REPOSITORY
 
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")

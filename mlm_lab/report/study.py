@@ -119,7 +119,7 @@ def read_study(name: str, places: Places, words: Mapping[str, str], known: Known
     rows += records.failed_rows(recorded, {row["config_hash"] for row in [*rows, *unread]})
     sweep = None
     if places.sweep.exists():
-        from mlm_lab.sweep.sweep_file import read
+        from mlm_lab.sweep.reading import read
 
         sweep = read(places.sweep)
     if not rows:

@@ -24,8 +24,9 @@ from mlm_lab.training.weights import are_whole, load_weights, save_weights, weig
 if TYPE_CHECKING:
     from mlm_lab.run_config import RunConfig
     from mlm_lab.run_folder import RunFolder
-    from mlm_lab.training.callbacks import Checkpoints, Recorder
+    from mlm_lab.training.callbacks import Checkpoints
     from mlm_lab.training.module import Pretraining
+    from mlm_lab.training.recorder import Recorder
     from mlm_lab.types import ObjectiveModule
 
 SAMPLES = 6
@@ -86,11 +87,12 @@ def fit(config: RunConfig, folder: RunFolder, prepared: Prepared) -> tuple[Pretr
     from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
 
     from mlm_lab.training.allocator import keep_large_blocks
-    from mlm_lab.training.callbacks import Announcement, Checkpoints, Recorder
+    from mlm_lab.training.callbacks import Announcement, Checkpoints
     from mlm_lab.training.course import Course
     from mlm_lab.training.failures import explained, watching
     from mlm_lab.training.module import Pretraining
     from mlm_lab.training.plateau import PlateauWatch
+    from mlm_lab.training.recorder import Recorder
     from mlm_lab.training.validation import HeldOut
 
     keep_large_blocks()

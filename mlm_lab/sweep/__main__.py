@@ -39,9 +39,9 @@ def _dispatch(words: list[str]) -> int:
     if options.help:
         print(fold(USAGE, terminal_width()), end="")
         return 0
-    from mlm_lab.sweep import check, sweep_file
+    from mlm_lab.sweep import check, reading
 
-    sweep = sweep_file.read(options.file).with_words(options.words)
+    sweep = reading.read(options.file).with_words(options.words)
     points = sweep.points()
     check.check(sweep, points or check.corners(sweep))
     if options.plan:

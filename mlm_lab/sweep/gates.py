@@ -11,7 +11,8 @@ from mlm_lab import console
 from mlm_lab.gate import gate
 from mlm_lab.run_config import to_dict
 from mlm_lab.sweep.points import Point
-from mlm_lab.sweep.sweep_file import BUDGETS, SEED, SweepFile
+from mlm_lab.sweep.sweep_file import SEED, SweepFile
+from mlm_lab.training.budget import BUDGETS
 
 SHARE = 0.25
 SUFFIX = ".gate"

@@ -16,7 +16,7 @@ from mlm_lab.run_folder import RunFolder
 from mlm_lab.sweep.sweep_file import ARM, SEED, SweepFile
 
 if TYPE_CHECKING:
-    from mlm_lab.config import Loaded
+    from mlm_lab.config.composition import Loaded
     from mlm_lab.run_config import RunConfig
 
 

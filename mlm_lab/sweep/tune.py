@@ -16,7 +16,8 @@ from mlm_lab.run_config import to_dict
 from mlm_lab.sweep.points import Point, spell
 from mlm_lab.sweep.progress import metric_of, summary_of
 from mlm_lab.sweep.records import Records
-from mlm_lab.sweep.sweep_file import BUDGETS, Tune
+from mlm_lab.sweep.sweep_file import Tune
+from mlm_lab.training.budget import BUDGETS
 
 FILE = "tune.json"
 STUDY_SUFFIX = ".tuning"

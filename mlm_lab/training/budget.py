@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from mlm_lab.errors import require
 
@@ -49,3 +49,7 @@ class Budget:
         if self.flops is not None:
             return max(1, round(self.flops / facts.flops))
         return max(1, round(self.hours * 3600 / facts.seconds()))
+
+
+BUDGETS = tuple(field.name for field in fields(Budget))
+"""Its units."""

@@ -127,10 +127,11 @@ def run_ours(shape: Shape, cache_dir: Path, speak: Callable[[dict], None]) -> No
     import lightning
 
     from mlm_lab.run_folder import RunFolder
-    from mlm_lab.training.callbacks import Announcement, Checkpoints, Recorder
+    from mlm_lab.training.callbacks import Announcement, Checkpoints
     from mlm_lab.training.course import Course
     from mlm_lab.training.module import Pretraining
     from mlm_lab.training.plateau import PlateauWatch
+    from mlm_lab.training.recorder import Recorder
     from mlm_lab.training.validation import HeldOut
 
     config = make_config(shape, cache_dir, "trainer.precision=bf16-mixed", *words_of("OURS"))

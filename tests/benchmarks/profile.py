@@ -29,11 +29,12 @@ from mlm_lab.models.transformer import Embeddings, FeedForward, TransformerEncod
 from mlm_lab.models.vocabulary_loss import VocabularyHead
 from mlm_lab.training import module as training
 from mlm_lab.training.allocator import keep_large_blocks
-from mlm_lab.training.callbacks import Checkpoints, Recorder
+from mlm_lab.training.callbacks import Checkpoints
 from mlm_lab.training.course import Course
 from mlm_lab.training.data import StepDataset
 from mlm_lab.training.module import Pretraining
 from mlm_lab.training.plateau import PlateauWatch
+from mlm_lab.training.recorder import Recorder
 from mlm_lab.training.validation import HeldOut
 from tests.benchmarks.contenders import open_stores
 from tests.benchmarks.shapes import BY_NAME, make_config

@@ -10,7 +10,7 @@ import pytest
 from mlm_lab.errors import UserError
 from mlm_lab.report.declaration import Declaration, of_sweep, of_words
 from mlm_lab.report.gather import gather
-from mlm_lab.sweep.sweep_file import read
+from mlm_lab.sweep.reading import read
 from tests.report import synthetic
 
 WORDS = {"factor": "objective.mask_ratio", "metric": "probe/mlm_15_loss"}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mlm_lab.config import Loaded, compose
+from mlm_lab.config import compose
+from mlm_lab.config.composition import Loaded
 from mlm_lab.run_config import RunConfig
 from mlm_lab.run_folder import RunFolder
 

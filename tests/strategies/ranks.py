@@ -50,7 +50,7 @@ def rows_seen(folder: Path) -> Counter:
 def main(folder: Path, objectives: Sequence[str], words: Sequence[str]) -> None:
     import lightning
 
-    from mlm_lab.training.callbacks import Recorder
+    from mlm_lab.training.recorder import Recorder
     from mlm_lab.training.validation import measure
     from mlm_lab.training.weights import save_weights
     from tests.training.tiny_run import make_config, train

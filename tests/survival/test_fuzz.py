@@ -24,7 +24,7 @@ from mlm_lab.evaluation.tasks.glue import TABLE, _read
 from mlm_lab.evaluation.tasks.own import _read_jsonl, _read_table
 from mlm_lab.interchange.folder import HuggingFaceFolder
 from mlm_lab.report.results import read as read_results
-from mlm_lab.sweep import sweep_file
+from mlm_lab.sweep import reading
 from mlm_lab.tokenizers.loading import load as load_tokenizer
 from tests.survival.test_mistakes import SWEEP
 
@@ -107,7 +107,7 @@ def read(path: Path, content: bytes, reader: Any) -> None:
         ("b.jsonl", lambda path: read_records(path, "text", "utf-8")),
         ("b.parquet", lambda path: read_records(path, "text", "utf-8")),
         ("results.csv", read_results),
-        ("a.yaml", sweep_file.read),
+        ("a.yaml", reading.read),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -134,7 +134,7 @@ def test_any_manifest(tmp_path, values):
 @fuzzed
 @given(values=altered(SWEEP))
 def test_any_sweep_file(tmp_path, values):
-    read(tmp_path / "a.yaml", yaml.safe_dump(values, allow_unicode=True).encode(), sweep_file.read)
+    read(tmp_path / "a.yaml", yaml.safe_dump(values, allow_unicode=True).encode(), reading.read)
 
 
 STUDY = {
@@ -153,7 +153,7 @@ STUDY = {
 @given(study=altered(STUDY))
 def test_any_study(tmp_path, study):
     values = {**SWEEP, "description": yaml.safe_dump(study, allow_unicode=True)}
-    read(tmp_path / "a.yaml", yaml.safe_dump(values, allow_unicode=True).encode(), sweep_file.read)
+    read(tmp_path / "a.yaml", yaml.safe_dump(values, allow_unicode=True).encode(), reading.read)
 
 
 @fuzzed

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mlm_lab.sweep.sweep_file import SweepFile, read
+from mlm_lab.sweep.reading import read
+from mlm_lab.sweep.sweep_file import SweepFile
 
 GOOD = """\
 # a comment

@@ -106,7 +106,7 @@ def test_a_sweep_runs_and_goes_on_skipping_what_is_finished(place: Path, tmp_pat
 
 
 def test_a_point_whose_numbers_are_in_results_csv_is_not_run_again(place: Path, capsys: pytest.CaptureFixture) -> None:
-    from mlm_lab.sweep.sweep_file import read
+    from mlm_lab.sweep.reading import read
 
     words = [*SMALL, "seed=0", "objective.mask_ratio=0.4"]
     (point,) = read(place).with_words(words).points()

@@ -12,11 +12,13 @@ import pytest
 from wandb.apis.public.sweeps import _validate_config_and_fill_distribution
 from wandb.sdk.launch.sweeps.utils import create_sweep_command_args, load_sweep_config
 
-from mlm_lab.config import Loaded, compose
+from mlm_lab.config import compose
+from mlm_lab.config.composition import Loaded
 from mlm_lab.run_config import RunConfig, config_hash, to_dict
 from mlm_lab.sweep.logged_metrics import KINDS
 from mlm_lab.sweep.points import Point, make_point
-from mlm_lab.sweep.sweep_file import SEED, Distribution, SweepFile, read
+from mlm_lab.sweep.reading import read
+from mlm_lab.sweep.sweep_file import SEED, Distribution, SweepFile
 
 SWEEPS = Path(__file__).resolve().parents[2] / "sweeps"
 QUESTIONS = (

@@ -15,8 +15,9 @@ from mlm_lab.errors import Interrupted, UserError
 from mlm_lab.sweep import pilots, plan
 from mlm_lab.sweep.gates import gate_points
 from mlm_lab.sweep.made_up import write_text
+from mlm_lab.sweep.reading import read
 from mlm_lab.sweep.short_run import STEPS, ShortRun
-from mlm_lab.sweep.sweep_file import SweepFile, read
+from mlm_lab.sweep.sweep_file import SweepFile
 
 SWEEPS = Path(__file__).resolve().parents[2] / "sweeps"
 RUN = ShortRun(

@@ -13,7 +13,7 @@ import torch
 
 from mlm_lab.corruption.draws import Draws
 from mlm_lab.errors import Diverged
-from mlm_lab.training import callbacks
+from mlm_lab.training import recorder
 from mlm_lab.training.finite import step_where
 from mlm_lab.types import ExampleKeys
 from tests.training.test_costs import OBJECTIVES
@@ -119,7 +119,7 @@ def test_a_resumed_run_tells_of_the_same_steps(tmp_path):
 
 
 def test_many_in_a_row_end_the_run_with_their_examples_and_a_state_to_resume(tmp_path, monkeypatch):
-    monkeypatch.setattr(callbacks, "IN_A_ROW", 3)
+    monkeypatch.setattr(recorder, "IN_A_ROW", 3)
     config = make_config("trainer.log_every_steps=2", "checkpoint.every_steps=3", "objective.mask_ratio=0.3", steps=12)
     with pytest.raises(Diverged, match=r"not finite: 4 steps in a row(.|\n)*peak_lr") as error:
         train(config, tmp_path / "parts", Poison(*range(4, 12)))

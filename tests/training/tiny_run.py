@@ -75,9 +75,10 @@ class Run:
 
 def train(config: RunConfig, folder: Path, *callbacks: Any) -> Run:
     """Run the steps that are left of a config in a folder, in this process."""
-    from mlm_lab.training.callbacks import Checkpoints, Recorder
+    from mlm_lab.training.callbacks import Checkpoints
     from mlm_lab.training.module import Pretraining
     from mlm_lab.training.plateau import PlateauWatch
+    from mlm_lab.training.recorder import Recorder
     from mlm_lab.training.validation import HeldOut
 
     course = make_course(config)

@@ -1,210 +1,36 @@
-"""From a command line to a checked, frozen `RunConfig`. The one place, with __main__, that knows Hydra.
-
-    overrides -> parse            every unreadable one at once
-              -> compose          Hydra puts the YAML files together; wrong options and unknown keys all at once; imports nothing of ours
-              -> instantiate      each _target_ as its frozen dataclass; wrong types and ranges all at once
-
-Hydra and OmegaConf are imported when something is composed: a part that only names `RunConfig` does not pay for them.
-"""
+"""The YAML files of the chosen options, put together by Hydra, and what the command line says about them. Imports nothing named there."""
 
 from __future__ import annotations
 
 import copy
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mlm_lab.errors import InvalidFields, Problem, UserError, refuse
+from mlm_lab.config.options import Options, make_loader
+from mlm_lab.config.overrides import parse
+from mlm_lab.errors import UserError, refuse
 from mlm_lab.keys import dotted, holds, suggest, suggest_key
-from mlm_lab.leaves import build
-from mlm_lab.run_config import RunConfig
+from mlm_lab.training.budget import BUDGETS
 
 if TYPE_CHECKING:
-    from hydra.core.config_loader import ConfigLoader
     from hydra.core.override_parser.types import Override
     from omegaconf import DictConfig
 
 Loaded = dict[tuple[str, ...], Any]
 """Chosen options, in Hydra's spelling -> what their YAML files say together (OmegaConf's DictConfig)."""
-BUDGETS = ("steps", "tokens", "flops", "hours")
-_SECRET = re.compile(
-    r"\$\{\s*oc\.env\s*:\s*((?:\w*_)?(?:APIKEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(?:_\w*)?)\s*[,}]", re.IGNORECASE
-)
 
 
-def compose(overrides: Sequence[str] = (), config_dir: Path | str | None = None, loaded: Loaded | None = None) -> RunConfig:
-    """The checked config of these overrides ("objective.mask_ratio=0.4", "+experiment=quickstart").
-
-    config_dir: a folder with further options (config_dir/model/mine.yaml), laid out like conf/.
-    loaded: kept by the caller between compositions, which then read the YAML files once for all that choose the same options.
-    Raises:
-        UserError: every mistake of a kind at once: unreadable overrides; unknown options and keys; wrong types and ranges.
-    """
-    return instantiate(compose_values(overrides, config_dir, loaded), normalise(overrides))
-
-
-def instantiate(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> RunConfig:
-    """The config of composed values. Imports the components that they name.
-
-    Raises:
-        InvalidFields: every value of a wrong type or out of range, with its whole path.
-    """
-    problems: list[Problem] = []
-    tasks = {name: build(task, f"task.{name}", problems) for name, task in values.get("task", {}).items()}
-    root = {name: value for name, value in values.items() if name != "task"}
-    config = build({**root, "tasks": tasks, "overrides": tuple(overrides)}, "", problems, cls=RunConfig)
-    if problems:
-        raise InvalidFields(problems)
-    return config
-
-
-def load(folder: Path) -> RunConfig:
-    """The config that a run folder keeps.
-
-    Raises:
-        UserError: the file is damaged, or its keys are not those of this version of the program.
-    """
-    import yaml
-
-    path = folder / "config.yaml"
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-        if not isinstance(values, dict) or not isinstance(values.get("task", {}), dict):
-            raise UserError("the run's config is no mapping of keys", where=str(path))
-        return instantiate(values)
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UserError("the run's config cannot be read", where=str(path), given=str(error).partition("\n")[0]) from None
-    except InvalidFields as error:
-        raise UserError(
-            "the run was made by a version of mlm_lab whose config has other keys",
-            where=str(path),
-            given=", ".join(problem.field for problem in error.problems),
-            fix="use the version that summary.json names (git_commit), or pretrain again",
-        ) from None
-
-
-def conf_dir() -> Path:
-    """The YAML files: packaged as mlm_lab/conf in a wheel, conf/ beside the package in a checkout."""
-    packaged = Path(__file__).parent / "conf"
-    return packaged if packaged.is_dir() else Path(__file__).resolve().parents[1] / "conf"
-
-
-def compose_values(overrides: Sequence[str] = (), config_dir: Path | str | None = None, loaded: Loaded | None = None) -> dict[str, Any]:
-    """The composed values, interpolations resolved, before any class is looked at.
-
-    Raises:
-        UserError: overrides that cannot be read, unknown options, unknown keys.
-    """
-    from hydra.errors import HydraException
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-    from yaml import YAMLError
-
-    try:
-        config = _Composition(overrides, config_dir, loaded).config
-        _refuse_secrets(OmegaConf.to_container(config, resolve=False))
-        return OmegaConf.to_container(config, resolve=True)
-    except (HydraException, OmegaConfBaseException, YAMLError) as error:
-        lines = [line.strip() for line in str(error.__cause__ or error).splitlines() if line.strip()]
-        raise UserError("the config cannot be composed: " + "\n  ".join(lines[:6])) from error
-
-
-def _refuse_secrets(values: Any) -> None:
-    """A config is written down and shown: what the environment keeps secret must not come into it."""
-    if isinstance(values, Mapping):
-        values = list(values.values())
-    if isinstance(values, list):
-        for value in values:
-            _refuse_secrets(value)
-    elif isinstance(values, str) and (found := _SECRET.search(values)):
-        raise UserError(
-            "a secret of the environment would be written into the run's config",
-            given=values,
-            fix=f"leave it out: what needs {found[1]} reads it from the environment itself",
-        )
-
-
-def normalise(overrides: Sequence[str]) -> tuple[str, ...]:
-    """The overrides as they are recorded: without Hydra's own words, and each spelt in one way."""
-    return tuple(_plain_word(override) for override in _parse(overrides) if not override.is_hydra_override())
-
-
-def words_for_hydra(overrides: Sequence[str], config_dir: Path | str | None = None) -> list[str]:
-    """The overrides, spelt so that Hydra's own multirun takes them: it refuses a key that an open mapping does not hold yet without `++`,
-    and null as a group's option."""
-    options, words = _Options(_make_loader(config_dir)), []
-    for override in _parse(overrides):
-        word, (key, _, value) = override.input_line, _plain_word(override).lstrip("+").partition("=")
-        if options.is_group(key):
-            word = options.word(key, re.sub(r"\bnull\b", "none", value))
-        elif not override.is_hydra_override():
-            word = f"++{key}={value}"
-        words.append(word)
-    return words
-
-
-def _plain_word(override: Override) -> str:
-    key, value = override.key_or_group, override.input_line.partition("=")[2]
-    return f"{'+' if key == 'experiment' else ''}{key}={value}"
-
-
-def first_values(overrides: Sequence[str]) -> list[str]:
-    """The overrides of a multirun with the first of several values: one point of it, to check before any runs."""
-    from hydra.core.override_parser.types import ValueType
-
-    words = []
-    for override in _parse(overrides):
-        if override.is_sweep_override() and override.value_type != ValueType.GLOB_CHOICE_SWEEP:
-            words.append(f"{override.input_line.partition('=')[0]}={next(iter(override.sweep_string_iterator()))}")
-        else:
-            words.append(override.input_line)
-    return words
-
-
-def each_value(word: str) -> tuple[str, list[str]]:
-    """The key of an override, and every value that it gives: seed=0,1,2 -> seed, [0, 1, 2]; one value where it is no sweep.
-
-    Raises UserError where it cannot be read.
-    """
-    from hydra.core.override_parser.types import ValueType
-
-    (override,) = _parse([word])
-    if override.is_sweep_override() and override.value_type != ValueType.GLOB_CHOICE_SWEEP:
-        return override.key_or_group, list(override.sweep_string_iterator())
-    key, _, value = _plain_word(override).partition("=")
-    return key, [value]
-
-
-class _Options:
-    """The groups of conf/ and the options in each."""
-
-    def __init__(self, loader: ConfigLoader):
-        self._loader = loader
-        self.groups = [name for name in loader.list_groups("") if name != "hydra"]
-
-    def is_group(self, key: str) -> bool:
-        return key in self.groups and key != "task"
-
-    def of(self, group: str) -> list[str]:
-        return self._loader.get_group_options(group)
-
-    def word(self, group: str, option: str) -> str:
-        """The choice in Hydra's spelling. Experiments are not in the defaults list and are added; an arm is added after them, because
-        what is under test goes before the experiment's own choice."""
-        return {"experiment": f"+experiment={option}", "arm": f"+arm@_global_={option}"}.get(group, f"{group}={option}")
-
-
-class _Composition:
+class Composition:
     """One composition of the YAML files and the overrides. `config` is the result; the mistakes on the way are told together."""
 
     def __init__(self, overrides: Sequence[str], config_dir: Path | str | None, loaded: Loaded | None):
         self._loaded = {} if loaded is None else loaded
-        self._loader = _make_loader(config_dir)
-        self._options = _Options(self._loader)
+        self._loader = make_loader(config_dir)
+        self._options = Options(self._loader)
         self._mistakes: list[str] = []
         self._misnamed: set[str] = set()  # groups whose option is unknown: nobody can say which keys it would have
-        parsed = [override for override in _parse(overrides) if not override.is_hydra_override()]
+        parsed = [override for override in parse(overrides) if not override.is_hydra_override()]
         self._values = [override for override in parsed if not self._options.is_group(override.key_or_group)]
         words = self._choose([override for override in parsed if self._options.is_group(override.key_or_group)])
         self.config = self._load(words)
@@ -367,36 +193,3 @@ def _model_of(start: Path) -> dict[str, Any] | None:
     except (OSError, yaml.YAMLError, TypeError, KeyError):
         return None
     return model if isinstance(model, dict) else None
-
-
-def _make_loader(config_dir: Path | str | None) -> ConfigLoader:
-    """Hydra's loader over conf/ and config_dir, without Hydra's global state: a job of a multirun may compose too."""
-    from hydra import version
-    from hydra._internal.config_loader_impl import ConfigLoaderImpl
-    from hydra._internal.utils import create_config_search_path
-    from hydra.core.utils import setup_globals
-
-    version.setbase("1.3")
-    setup_globals()
-    path = create_config_search_path(str(conf_dir()))
-    if config_dir is not None:
-        if not Path(config_dir).is_dir():
-            raise UserError("--config-dir: there is no such folder", given=config_dir)
-        path.prepend("command-line", f"file://{Path(config_dir).resolve()}", "schema")
-    return ConfigLoaderImpl(path)
-
-
-def _parse(overrides: Iterable[str]) -> list[Override]:
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
-    parser, parsed, unreadable = OverridesParser.create(), [], []
-    for text in overrides:
-        try:
-            parsed.append(parser.parse_override(text))
-        except HydraException as error:
-            reason = "" if "=" not in text else f": {str(error).splitlines()[0]}"
-            unreadable.append(f"{text}{reason}")
-    hint = "key=value; a value with blanks, commas, brackets or other signs in two quotes: 'data.files=\"a (b).txt\"'"
-    refuse("these words cannot be read", unreadable, hint)
-    return parsed
