@@ -25,6 +25,9 @@ CHUNK_BYTES = 1 << 21
 """Of float32 values that are worked on at a time on a CPU: what a core's caches hold."""
 DEVICE_CHUNK_BYTES = 1 << 28
 """On other devices: enough to keep them busy."""
+ROW_STEP = 16
+"""Rows of the fused way's buffers are a multiple of this. With another N at each step memory fills with blocks of ever new sizes and gaps
+between them that no later one fits into, and each size has products of its own to set up."""
 
 
 class TokenLoss(NamedTuple):
@@ -60,10 +63,10 @@ class VocabularyHead(nn.Module):
         self, hidden: torch.Tensor, embedding_weight: torch.Tensor, labels: torch.Tensor, uniforms: torch.Tensor | None = None
     ) -> TokenLoss:
         """(N, D), (V, E), (N,) ids or IGNORE_INDEX. uniforms: (N,) in [0, 1), to draw a token each from the softmax by."""
-        parts = self.projected(hidden, embedding_weight)
         fused = hidden.device.type == "cpu" and not torch.compiler.is_compiling() if self.fused is None else self.fused
         if not fused:
-            return plain_loss(F.linear(*parts).float(), labels, uniforms)
+            return plain_loss(F.linear(*self.projected(hidden, embedding_weight)).float(), labels, uniforms)
+        parts = self.projected(F.pad(hidden, (0, 0, 0, -len(hidden) % ROW_STEP)), embedding_weight)
         learns = torch.is_grad_enabled() and any(part.requires_grad for part in parts)
         return TokenLoss(*_FusedLoss.apply(*parts, labels, uniforms, compute_dtype(embedding_weight), learns))
 
@@ -77,15 +80,16 @@ def plain_loss(logits: torch.Tensor, labels: torch.Tensor, uniforms: torch.Tenso
 
 
 class _FusedLoss(torch.autograd.Function):
-    """The logits' buffer becomes the buffer of their gradient."""
+    """The logits' buffer becomes that of their gradient. The inputs may have more rows than there are labels: they count for nothing."""
 
     @staticmethod
     def forward(ctx, inputs, weight, bias, labels, uniforms, dtype, learns):
         with torch.autocast(inputs.device.type, enabled=False):
             low_inputs, low_weight = inputs.to(dtype), weight.to(dtype)
-            logits = F.linear(low_inputs, low_weight, bias.to(dtype))  # (N, V)
-            each, correct, sampled = _consume(logits, labels, uniforms, with_gradient=learns)
+            logits = F.linear(low_inputs, low_weight, bias.to(dtype))  # (N and some rows, V)
+            each, correct, sampled = _consume(logits[: len(labels)], labels, uniforms, with_gradient=learns)
         if learns:
+            logits[len(labels) :] = 0.0
             ctx.save_for_backward(low_inputs, low_weight, logits)
             ctx.dtypes = inputs.dtype, weight.dtype, bias.dtype
         ctx.mark_non_differentiable(each, correct, *([] if sampled is None else [sampled]))

@@ -71,6 +71,17 @@ def test_rows_without_a_label_count_for_nothing(head: VocabularyHead):
     assert (found.each[2::5] > 0).all()
 
 
+def test_products_have_few_sizes_whatever_the_number_of_tokens(head: VocabularyHead, monkeypatch: pytest.MonkeyPatch):
+    """And the results as many rows as there are tokens."""
+    seen, projected = set(), head.projected
+    monkeypatch.setattr(head, "projected", lambda hidden, weight: seen.add(len(hidden)) or projected(hidden, weight))
+    head.fused = True
+    for count in range(1, 40):
+        found = head.loss(torch.randn(count, 32), torch.randn(ROWS, 32), torch.arange(count), torch.rand(count))
+        assert len(found.each) == len(found.correct) == len(found.sampled) == count
+    assert seen == {16, 32, 48}
+
+
 def test_padding_rows_of_the_vocabulary_get_no_gradient(head: VocabularyHead):
     found, (_, embeddings, *_) = compute(head, True, "fp32")
     assert largest(embeddings[SIZE:]) == 0 < largest(embeddings[:SIZE]) and found.sampled.max() < SIZE
