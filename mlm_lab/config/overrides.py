@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 def parse(overrides: Iterable[str]) -> list[Override]:
+    """The words as Hydra reads them. Raises UserError with every one that it cannot read."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 

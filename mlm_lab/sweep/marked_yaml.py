@@ -21,6 +21,7 @@ class Mistakes:
         self._path, self._lines, self.found = path, lines, []
 
     def add(self, key: str, text: str) -> None:
+        """Note a mistake at a key's line, or at that of what holds the key."""
         while key and key not in self._lines:
             key = key.rpartition(".")[0]
         self.found.append((self._lines.get(key, 1), text))
@@ -43,6 +44,7 @@ class Mistakes:
         return dict(value)
 
     def refuse(self) -> None:
+        """Raises UserError with all that were noted, if there are any."""
         refuse(f"{self._path}: not a sweep file", [f"line {line}: {text}" for line, text in sorted(self.found, key=lambda found: found[0])])
 
 

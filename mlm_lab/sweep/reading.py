@@ -9,12 +9,22 @@ from typing import Any
 
 from mlm_lab.keys import suggest
 from mlm_lab.sweep.marked_yaml import Mistakes, Source
-from mlm_lab.sweep.sweep_file import LESS_IS_BETTER, SEED, Distribution, Primary, Study, SweepFile, Tune, is_number, is_whole, spelling
+from mlm_lab.sweep.sweep_file import (
+    DISTRIBUTIONS,
+    LESS_IS_BETTER,
+    SEED,
+    Distribution,
+    Primary,
+    Study,
+    SweepFile,
+    Tune,
+    is_number,
+    is_whole,
+    spelling,
+)
 
 METHODS = ("grid", "random", "bayes")
 GOALS = ("minimize", "maximize")
-DISTRIBUTIONS = ("int_uniform", "uniform", "q_uniform", "log_uniform_values", "q_log_uniform_values")
-"""Of W&B's distributions those that a range of a config key needs; each has a counterpart in Optuna."""
 KEYS = ("program", "method", "metric", "parameters", "command", "early_terminate", "run_cap", "description", "name", "project", "entity")
 """What W&B's schema has at the top level, as far as a run of a command needs it."""
 PARAMETER_KEYS = ("value", "values", "distribution", "min", "max", "q")

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 LESS_IS_BETTER = ("loss", "perplexity", "plateau_left_step", "seconds")
 """Ends of the names of metrics of which less is better."""
+DISTRIBUTIONS = ("int_uniform", "uniform", "q_uniform", "log_uniform_values", "q_log_uniform_values")
+"""Of W&B's distributions those that a range of a config key needs; each has a counterpart in Optuna."""
 SEED = "seed"
 ARM = "arm"
 
@@ -28,7 +30,7 @@ class Distribution:
     """A parameter that is searched between two ends."""
 
     name: str
-    """One of those in reading.py."""
+    """One of DISTRIBUTIONS."""
     low: float
     high: float
     step: float | None
