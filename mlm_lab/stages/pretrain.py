@@ -74,10 +74,11 @@ def run(config: RunConfig, folder: RunFolder) -> None:
         raise Interrupted(128 + (number if number == signal.SIGINT else signal.SIGTERM))
     tokenizer = load(prepared.tokenizer_file)
     tokenizer.save(folder.path)
-    folder.update_summary(weights_sha256=save_weights(whole, folder.path))
+    digest = save_weights(whole, folder.path)
     draw_loss_curve(folder.metrics_csv, folder.read_summary(), folder.path / FIGURE)
     samples = fill_mask_samples(whole, module.course.validation, tokenizer, SAMPLES)
-    folder.update_summary(fill_mask=[asdict(sample) for sample in samples])
+    # Last: from here on pretraining is over, and nobody makes what is missing.
+    folder.update_summary(weights_sha256=digest, fill_mask=[asdict(sample) for sample in samples])
     show_result(folder.read_summary(), samples)
     console.say(f"loss curve beside what frequencies and neighbours give: {folder.path / FIGURE}")
 

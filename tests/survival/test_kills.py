@@ -84,6 +84,19 @@ def test_a_few_moments(undisturbed, tmp_path, phase):
     survive(tmp_path, undisturbed, "mlm", phase, 0)
 
 
+@pytest.mark.slow
+def test_every_moment_from_the_weights_to_the_end_of_pretraining(undisturbed, tmp_path):
+    """What is made after the weights is missing for good where the run counts as over before it is there."""
+    inputs, whole, expected = undisturbed("mlm")
+    first = next(number for number, line in enumerate(whole.moments) if "weights.safetensors" in line)
+    last = next(number for number, line in enumerate(whole.moments) if number > first and "/evaluation/" in line)
+    for number in range(first, last):
+        place = tmp_path / str(number)
+        assert command(place, words(inputs), die_at=number).code == -9
+        assert command(place, words(inputs)).code == 0
+        assert outcome(place) == expected, whole.moments[number]
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("number", "phase"), list(enumerate(TWELVE)))
 def test_twelve_moments_of_mlm(undisturbed, tmp_path, phase, number):
