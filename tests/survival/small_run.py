@@ -32,7 +32,7 @@ def words(inputs: Path, objective: str = "mlm", steps: int = STEPS) -> list[str]
         *("trainer=cpu", "trainer.precision=32-true", "model.hidden_dropout=0.1", f"budget.steps={steps}", "trainer.log_every_steps=1"),
         *("validation.sequences=8", "validation.every_steps=20", f"checkpoint.every_steps={max(1, steps // 6)}"),
         *("evaluation.tasks=[mood]", f"evaluation.files.mood={inputs}/mood.csv", "task.mood.steps=6", "evaluation.pooling=mean"),
-        *("evaluation.seeds=1", "evaluation.floor=true"),
+        *("evaluation.seeds=1", "evaluation.floor=true", "evaluation.jobs=1"),  # the moments of one process, on any number of cores
     ]
 
 
