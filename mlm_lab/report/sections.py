@@ -164,6 +164,9 @@ def _results(study: Study, table: Table, figures: Mapping[str, str]) -> Iterator
     if not table.by_arm:
         yield Paragraph("No run is finished yet.")
         return
+    described = run_tables.arms(table, study.declaration) if table is study.common else None
+    if described is not None:
+        yield described
     named = [result for result in table.metrics if result.named]
     if len(named) > 1:
         yield tables.overview(named, table)

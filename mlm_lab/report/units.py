@@ -1,4 +1,4 @@
-"""In which unit a metric is, and how its numbers are written."""
+"""In which unit a metric is, what a setting lists, and how numbers are written."""
 
 from __future__ import annotations
 
@@ -8,10 +8,18 @@ _POINTS = ("accuracy", "f1", "matthews", "pearson", "spearman", "exact", "precis
 """Ends of the names of scores that reach to 1, of which papers print a hundredfold."""
 _UNITS = {"loss": "nats a token", "perplexity": "", "plateau_left_step": "steps"}
 
+_MEANINGS = {"objective.replace_mix": "shares of the selected tokens that are masked, replaced by a random token, kept"}
+"""Of config values that do not say it themselves."""
+
 
 def unit_of(metric: str) -> str:
     """The unit in words; empty for a score without one."""
     return next((unit for end, unit in _UNITS.items() if metric.endswith(end)), "")
+
+
+def meaning_of(key: str) -> str:
+    """What the value of a config key lists, in words; empty where it needs none."""
+    return _MEANINGS.get(key, "")
 
 
 def scale_of(metric: str) -> int:
