@@ -76,7 +76,7 @@ def option(folders: list[Path], word: str) -> str:
         near = suggest(name if group in groups else group, options)
         raise UserError(f"--help: there is no such option{near}", given=word, allowed=", ".join(options))
     values = yaml.safe_load(found[0].read_text(encoding="utf-8")) or {}
-    lines = [f"{group}={name}  {_header(found[0])}", ""]
+    lines = [f"{group}={name}  {header(found[0])}", ""]
     if "_target_" not in values:
         return "\n".join([*lines, found[0].read_text(encoding="utf-8")])
     return "\n".join([*lines, *_keys(values, f"task.{name}" if group == "task" else group)])
@@ -114,10 +114,10 @@ def _defaults(root: Path) -> dict[str, str | None]:
 def _entries(folders: list[Path], group: str, default: str | None) -> list[str]:
     found = sorted({path for folder in folders for path in folder.glob(f"{group}/*.yaml")})
     width = max((len(path.stem) for path in found), default=0)
-    return [f"  {'*' if path.stem == default else ' '} {path.stem:{width}}  {_header(path)}" for path in found] or ["    (none)"]
+    return [f"  {'*' if path.stem == default else ' '} {path.stem:{width}}  {header(path)}" for path in found] or ["    (none)"]
 
 
-def _header(path: Path) -> str:
+def header(path: Path) -> str:
     """The first comment of the file that is not an instruction to Hydra: what the option is."""
     with path.open(encoding="utf-8") as lines:
         comments = (line[1:].strip() for line in lines if line.startswith("#"))

@@ -65,7 +65,23 @@ def undeclared_differences(rows: Sequence[Row], factors: Iterable[str], tuned_ke
 
 def warnings(rows: Sequence[Row]) -> list[str]:
     """What the reader should know of the code that made the runs."""
-    return [f"The runs differ in {difference}." for column in _WARNED for difference in _difference(rows, column)]
+    return [
+        f"The runs differ in {difference}.{_and_in_arms(rows, column)}" for column in _WARNED for difference in _difference(rows, column)
+    ]
+
+
+def _and_in_arms(rows: Sequence[Row], column: str) -> str:
+    """What it means where no arm has runs of both kinds."""
+    of_arms: dict[str, set[str]] = {}
+    for row in rows:
+        of_arms.setdefault(row.get("arm", ""), set()).add(row.get(column, ""))
+    if any(len(values) > 1 for values in of_arms.values()):
+        return ""
+    most = max((values for values in of_arms.values()), key=list(of_arms.values()).count)
+    odd = ", ".join(f"`{arm}`" for arm, values in of_arms.items() if values != most)
+    return (
+        f" No arm has more than one of them, so what they change would pass for a difference between arms: it is {odd} that stands apart."
+    )
 
 
 def refuse_undeclared(differences: Sequence[Difference], rows: Sequence[Row], name: str) -> None:

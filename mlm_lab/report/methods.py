@@ -40,7 +40,9 @@ def methods(study: Study) -> list[Block]:
     declared, metrics = study.declaration, study.common.metrics
     sentences = [_WORDS]
     if declared.margin is not None:
-        sentences.append(f"The margin, {declared.margin:g} in the primary metric's unit, was stated in {named_source(declared.source)}.")
+        sentences.append(
+            f"The margin, {declared.margin:g} in the primary metric's unit and for it alone, was stated in {named_source(declared.source)}."
+        )
     if declared.tune is not None and declared.contrast is not None:
         sentences.append(
             f"The study tunes `{declared.tune.key}`, so its primary contrast is the one with each arm at its own value, and that alone is "

@@ -13,10 +13,10 @@ from mlm_lab.report.document import Table
 from mlm_lab.report.gather import FINISHED, OVERLAP
 from mlm_lab.report.outcomes import failed_cells, is_flagged
 from mlm_lab.report.placing import in_table
-from mlm_lab.report.rows import CONFIG, Row, flag, number
+from mlm_lab.report.rows import Row, flag, number
 from mlm_lab.report.study import Study
 from mlm_lab.report.tables import mark_arm, slug
-from mlm_lab.report.units import count, meaning_of, percent, power_of_ten, score
+from mlm_lab.report.units import count, percent, power_of_ten, score
 from mlm_lab.statistics.proportions import Proportion
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 _MISSING = "not run"
 _MEBI = 2**20
-_READABLE = 6
-"""Columns of the table of arms at most."""
 
 
 @dataclass(frozen=True)
@@ -49,25 +47,6 @@ def grid(study: Study, table: str) -> Grid | None:
     rows = [[arm, *(status.get((arm, seed), _MISSING) if (arm, seed) in planned else "-" for seed in seeds)] for arm in arms]
     columns = ["arm", *(f"seed {seed}" if seed is not None else "run" for seed in seeds)]
     return Grid(finished, len(planned), Table(f"grid-{table}", "Planned runs", columns, rows))
-
-
-def arms(table: Analysed, declaration: Declaration) -> Table | None:
-    """What stands behind the arms of conf/arm: the keys that differ between them. None for other arms, whose labels are their values, and
-    where the keys would be too many to read."""
-    if not any("arm" in values for values in declaration.arms.values()):
-        return None
-    columns = sorted({column for rows in table.by_arm.values() for row in rows for column in row if column.startswith(CONFIG)})
-    cells = {column: [{row.get(column) or "-" for row in rows} for rows in table.by_arm.values()] for column in columns}
-    of_arms = {
-        column: [value for (value,) in found] for column, found in cells.items() if all(len(values) == 1 for values in found)
-    }  # no seeds
-    columns = [column for column, found in of_arms.items() if len(set(found)) > 1]
-    if not 0 < len(columns) <= _READABLE:
-        return None
-    keys = [column.removeprefix(CONFIG) for column in columns]
-    rows = [[arm, *cells] for arm, *cells in zip(table.by_arm, *(of_arms[column] for column in columns), strict=True)]
-    note = " ".join(f"{key}: {meaning}." for key in keys if (meaning := meaning_of(key)))
-    return Table("arms", "The arms", ["arm", *(f"`{key}`" for key in keys)], rows, note or None)
 
 
 def _status(rows: Sequence[Row]) -> dict[tuple[str, int | None], str]:
@@ -183,6 +162,18 @@ def failures(study: Study) -> Table | None:
                 rows.append([arm, "-" if seed is None else str(seed), "-", _MISSING, "-"])
     note = "They have no number, and are in no mean."
     return Table("failures", "Runs without a result", ["arm", "seed", "run", "status", "last error"], rows, note) if rows else None
+
+
+def undefined(table: Analysed) -> Table | None:
+    """Named metrics that runs have been evaluated by, and that have no value there."""
+    rows = []
+    for result in table.metrics:
+        for arm, of_arm in result.scores.items():
+            seeds = [str(seed) for seed, score in of_arm.items() if score is None]
+            if result.named and seeds:
+                rows.append([arm, f"`{result.column.label}`", ", ".join(seeds)])
+    note = "The evaluation ran and came to no number: minimal pairs need a mask token that was trained, for one."
+    return Table("undefined", "Scores that are not defined", ["arm", "metric", "seeds"], rows, note) if rows else None
 
 
 def flagged(study: Study) -> Table | None:

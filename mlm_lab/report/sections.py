@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from mlm_lab.report import published_tables, run_tables, tables
 from mlm_lab.report.analysis import Table
@@ -11,8 +12,12 @@ from mlm_lab.report.document import Block, Bullets, Document, Figure, Heading, P
 from mlm_lab.report.methods import PERCENT, methods, named_source
 from mlm_lab.report.records import COMMON, TUNED
 from mlm_lab.report.rows import flag
+from mlm_lab.report.setting import what_was_run
 from mlm_lab.report.study import Study
 from mlm_lab.report.units import count, interval, percent, power_of_ten, score, unit_of
+
+if TYPE_CHECKING:
+    from mlm_lab.statistics.compare import Contrast
 
 _TUNED = "tuned"
 """In the names of figures of the tuned table."""
@@ -24,6 +29,7 @@ def compose_document(study: Study, figures: Mapping[str, str]) -> Document:
     blocks = [
         *_answer(study),
         *_state(study),
+        *what_was_run(study.common, study.declaration),
         *_results(study, study.common, {file: text for file, text in figures.items() if _TUNED not in file}),
         *_tuned(study, {file: text for file, text in figures.items() if _TUNED in file}),
         *_plateau(study.common),
@@ -83,8 +89,15 @@ def _verdict(table: Table | None, declared: Declaration, lead: str) -> str:
         f"{found} The difference is {score(contrast.difference, sign=True)}{f' {unit}' if unit else ''} over {_seeds(contrast.n)}"
         + (f", {PERCENT} interval{of_all} {interval(low, high, sign=True)}" if low is not None else "")
         + (f", p {tables.equals(contrast.p_adjusted)}" if contrast.p_adjusted is not None else "")
-        + f"; {'more' if result.higher_is_better else 'less'} is better."
+        + f"; {'more' if result.higher_is_better else 'less'} is better.{_could_be_seen(contrast)}"
     )
+
+
+def _could_be_seen(contrast: Contrast) -> str:
+    """How large a difference so many seeds show; a verdict of "not resolved" says it itself."""
+    if contrast.detectable is None or contrast.verdict.startswith("not resolved"):
+        return ""
+    return f" With the spread seen, so many seeds show a difference of {contrast.detectable:.2g} in four studies of five."
 
 
 def _best(table: Table) -> str:
@@ -164,9 +177,6 @@ def _results(study: Study, table: Table, figures: Mapping[str, str]) -> Iterator
     if not table.by_arm:
         yield Paragraph("No run is finished yet.")
         return
-    described = run_tables.arms(table, study.declaration) if table is study.common else None
-    if described is not None:
-        yield described
     named = [result for result in table.metrics if result.named]
     if len(named) > 1:
         yield tables.overview(named, table)
@@ -272,7 +282,7 @@ def _pairing(study: Study) -> Iterator[Block]:
         return
     yield Heading("What was paired")
     pool = study.common.primary.comparison.pool if study.common.primary and study.common.primary.comparison else None
-    gain = f" Over all arms the pairing was worth {pool.pairing_gain:.1f} times the seeds." if pool and pool.pairing_gain else ""
+    gain = f" Without pairing, {pool.pairing_gain:.1f} times as many seeds would say as much." if pool and pool.pairing_gain else ""
     yield Paragraph(
         "Runs of two arms with one seed share what can be shared: the initial weights where the shapes are equal, the order of the text, "
         f"and the draws of the masks (nested where the ratios differ). What they share drops out of the difference.{gain}"
@@ -281,7 +291,8 @@ def _pairing(study: Study) -> Iterator[Block]:
 
 
 def _listing(study: Study) -> Iterator[Block]:
-    found: Sequence = [table for table in (run_tables.failures(study), run_tables.flagged(study)) if table is not None]
+    tables_of_runs = run_tables.failures(study), run_tables.flagged(study), run_tables.undefined(study.common)
+    found: Sequence = [table for table in tables_of_runs if table is not None]
     yield Heading("Failed, missing and flagged runs")
     if not found:
         yield Paragraph("None: every planned run is finished, none stayed on the plateau, no fine-tuning collapsed or failed.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from mlm_lab.report.analysis import MetricResult
+from mlm_lab.report.analysis import LEVEL, MetricResult
 from mlm_lab.report.analysis import Table as Analysed
 from mlm_lab.report.declaration import Declaration
 from mlm_lab.report.document import Block, Heading, Paragraph, Table
@@ -25,7 +25,8 @@ UNLIKE = 3.0
 def overview(results: Sequence[MetricResult], table: Analysed) -> Table:
     """Arms by the named metrics."""
     note = (
-        "Mean ± standard deviation over pretraining seeds, with their number. One column is one scale; a dash: the arm has no such score."
+        "Mean ± standard deviation over pretraining seeds, with their number. One column is one scale; a dash: the arm has no such score; "
+        "undefined: it was evaluated, and no number came of it."
     )
     return _by_arm("overview", "Every metric that was named before the runs", results, table, note)
 
@@ -126,8 +127,9 @@ def _note(result: MetricResult) -> str:
     parts = [f"{unit[0].upper()}{unit[1:]}; {_better(result)}." if unit else f"{_better(result)[0].upper()}{_better(result)[1:]}."]
     comparison = result.comparison
     if comparison is not None:
-        own = ", but the primary contrast's own" * any(contrast.primary for contrast in comparison.contrasts)
-        parts.append(f"Difference: arm minus baseline; p: Holm's over the arms{own}.")
+        primary = any(contrast.primary for contrast in comparison.contrasts)
+        own = ", but the primary contrast's own, whose interval for itself stands at the top" * primary
+        parts.append(f"Bold: the arms of the primary contrast. Difference: arm minus baseline; p: Holm's over the arms{own}.")
         if comparison.pool is not None:
             parts.append(
                 f"Spread of one run about its arm and seed: {score(comparison.pool.std)}, from {len(comparison.pool.arms)} arms "
@@ -171,7 +173,8 @@ def _trend(comparison: Comparison) -> str:
     if trend is None or trend.p is None:
         return f"Trend over the arms as ordered: not tested ({trend.reason if trend else 'no order'})."
     moved = {"rising": "the score rises", "falling": "the score falls", "none": "no direction"}[trend.direction]
-    return f"Trend over the arms as ordered (Page): {moved}, p {equals(trend.p)}, over {trend.n} seeds and {trend.arms} arms."
+    told = moved if trend.p < 1 - LEVEL else "none is told"
+    return f"Trend over the arms as ordered (Page): {told}, p {equals(trend.p)}, over {trend.n} seeds and {trend.arms} arms."
 
 
 def equals(p: float) -> str:

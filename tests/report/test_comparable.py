@@ -59,6 +59,15 @@ def test_versions_and_commits_are_told(tmp_path: Path) -> None:
     assert "versions/torch" in warnings(rows)[0] and "2.9.1 (1 run)" in warnings(rows)[0]
 
 
+def test_versions_that_differ_between_arms_alone_are_told_apart(tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, {}, {}, {}, {}, {})
+    for row, arm, commit in zip(rows, ("low", "low", "middle", "high", "high"), "aabbb", strict=True):
+        row |= {"arm": arm, "git_commit": commit}
+    assert "unlike the others: `low`." in warnings(rows)[0]
+    rows[1]["git_commit"] = "b"
+    assert "unlike" not in warnings(rows)[0], "an arm with both shows what the version does"
+
+
 def test_a_study_with_an_extra_differing_key_is_refused(tmp_path: Path) -> None:
     synthetic.write_study(tmp_path)
     synthetic.write_run(tmp_path / "runs", seed=13, config={"objective.mask_ratio": 0.4, "optim.peak_lr": 0.004})

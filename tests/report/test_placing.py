@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mlm_lab.config import compose_values
-from mlm_lab.report import run_tables
+from mlm_lab.report import setting
 from mlm_lab.report.__main__ import main
 from mlm_lab.report.figures import axis_values
 from mlm_lab.report.study import Study, gather_known, read_study
@@ -25,7 +25,7 @@ def test_by_the_values_of_the_factors(tmp_path: Path) -> None:
     assert list(study.common.by_arm) == ["mask_ratio=0.15", "mask_ratio=0.4", "mask_ratio=0.8"]
     assert (study.declaration.baseline, study.declaration.contrast) == ("mask_ratio=0.15", "mask_ratio=0.4")
     assert axis_values(list(study.common.by_arm), study.declaration) == [0.15, 0.4, 0.8]
-    assert run_tables.arms(study.common, study.declaration) is None, "their labels say it"
+    assert setting.arms(study.common, study.declaration) is None, "their labels say it"
 
 
 def test_the_records_of_the_runner_say_what_was_planned(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_arms_of_conf_by_what_they_compose_to(tmp_path: Path, monkeypatch: pytes
         "bert_100_0_0": ["[1, 0, 0]"] * 2,
     }
     assert study.common.primary is not None and study.common.primary.comparison is not None
-    table = run_tables.arms(study.common, study.declaration)
+    table = setting.arms(study.common, study.declaration)
     assert table is not None and (table.columns, table.rows) == (
         ["arm", "`objective.replace_mix`"],
         [["bert_80_10_10", "[0.8, 0.1, 0.1]"], ["bert_100_0_0", "[1, 0, 0]"]],

@@ -104,7 +104,7 @@ def test_the_answer_comes_first(whole: Path) -> None:
     assert lines[0] == "# Which masking ratio serves an encoder best, at equal corpus tokens?"
     assert "`mask_ratio=0.4` against `mask_ratio=0.15` by `probe/mlm_15_loss`: **better**" in lines[4]
     headings = [line[3:] for line in lines if line.startswith("## ")]
-    assert headings[:2] == ["Results", "Figures"] and headings[-1] == "Where the numbers are"
+    assert headings[:3] == ["What was run and measured", "Results", "Figures"] and headings[-1] == "Where the numbers are"
 
 
 def test_the_numbers_are_those_of_the_runs(whole: Path) -> None:
