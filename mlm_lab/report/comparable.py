@@ -77,11 +77,9 @@ def _and_in_arms(rows: Sequence[Row], column: str) -> str:
         of_arms.setdefault(row.get("arm", ""), set()).add(row.get(column, ""))
     if any(len(values) > 1 for values in of_arms.values()):
         return ""
-    most = max((values for values in of_arms.values()), key=list(of_arms.values()).count)
-    odd = ", ".join(f"`{arm}`" for arm, values in of_arms.items() if values != most)
-    return (
-        f" No arm has more than one of them, so what they change would pass for a difference between arms: it is {odd} that stands apart."
-    )
+    kinds = list(of_arms.values())
+    odd = ", ".join(f"`{arm}`" for arm, values in sorted(of_arms.items()) if values != max(kinds, key=kinds.count))
+    return f" No arm has more than one of them, so what they change would pass for a difference between arms; unlike the others: {odd}."
 
 
 def refuse_undeclared(differences: Sequence[Difference], rows: Sequence[Row], name: str) -> None:
