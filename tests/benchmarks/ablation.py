@@ -35,6 +35,7 @@ from mlm_lab.evaluation.cells import limit_examples
 from mlm_lab.stages.prepare import prepare
 from tests.benchmarks.shapes import TEXTS, text_files
 
+RATIOS, SEEDS = (0.15, 0.3, 0.4, 0.6), (0, 1)
 TASKS = ("cola", "sst2", "conll2003")
 EXAMPLES, TOKENS, LENGTH, BATCH = 6735, 3_000_000, 128, 16
 """Of each task at most: a tenth of SST-2. Of pretraining."""
@@ -60,13 +61,14 @@ def words_of(options: argparse.Namespace) -> list[str]:
     return [*text, *own, *tasks, "trainer=cpu", "trainer.precision=bf16-mixed", "objective.input_format=contiguous"]
 
 
-def write_sweep(options: argparse.Namespace, path: Path) -> None:
-    ratios, seeds = (", ".join(map(str, values)) for values in (options.ratios, options.seeds))
+def write_sweep(path: Path) -> None:
+    """The whole grid; each point is chosen on the command line."""
+    ratios, seeds = (", ".join(map(str, values)) for values in (RATIOS, SEEDS))
     path.write_text(
         "# How long does a grid take?\n"
         "description: |\n"
         "  question: How long does a grid take?\n"
-        f"  primary: {{metric: probe/mlm_15_loss, baseline: {options.ratios[0]}, contrast: {options.ratios[-1]}}}\n"
+        f"  primary: {{metric: probe/mlm_15_loss, baseline: {RATIOS[0]}, contrast: {RATIOS[-1]}}}\n"
         "  margin: 0.05\n"
         "program: mlm_lab\nmethod: grid\nmetric: {name: probe/mlm_15_loss, goal: minimize}\n"
         f"parameters:\n  objective.mask_ratio: {{values: [{ratios}]}}\n  seed: {{values: [{seeds}]}}\n"
@@ -76,7 +78,7 @@ def write_sweep(options: argparse.Namespace, path: Path) -> None:
 
 
 def run_ours(options: argparse.Namespace, ratio: float, seed: int, folder: Path) -> None:
-    write_sweep(options, folder / "speed.yaml")
+    write_sweep(folder / "speed.yaml")
     words = [*words_of(options), f"output_dir={folder / 'runs'}", f"objective.mask_ratio={ratio}", f"seed={seed}"]
     run([sys.executable, "-m", "mlm_lab.sweep", str(folder / "speed.yaml"), "--run", "--jobs", "1", *words])
 
@@ -175,8 +177,8 @@ CONTENDERS = {"ours": run_ours, "best": partial(run_theirs, way="best"), "script
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--share", type=float, default=1.0)
-    parser.add_argument("--ratios", type=float, nargs="+", default=[0.15, 0.3, 0.4, 0.6])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
+    parser.add_argument("--ratios", type=float, nargs="+", default=list(RATIOS))
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
     parser.add_argument("--contenders", nargs="+", choices=list(CONTENDERS), default=["ours", "best"])
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "mlm_lab_benchmarks")
     parser.add_argument("--theirs", help=argparse.SUPPRESS)
