@@ -15,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from mlm_lab.config.options import header
 from mlm_lab.errors import UserError
 from mlm_lab.keys import suggest
 from mlm_lab.leaves import find_class
@@ -115,13 +116,6 @@ def _entries(folders: list[Path], group: str, default: str | None) -> list[str]:
     found = sorted({path for folder in folders for path in folder.glob(f"{group}/*.yaml")})
     width = max((len(path.stem) for path in found), default=0)
     return [f"  {'*' if path.stem == default else ' '} {path.stem:{width}}  {header(path)}" for path in found] or ["    (none)"]
-
-
-def header(path: Path) -> str:
-    """The first comment of the file that is not an instruction to Hydra: what the option is."""
-    with path.open(encoding="utf-8") as lines:
-        comments = (line[1:].strip() for line in lines if line.startswith("#"))
-        return next((text for text in comments if not text.startswith("@package")), "")
 
 
 def _root_keys(root: Path) -> list[str]:

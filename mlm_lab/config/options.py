@@ -18,6 +18,13 @@ def conf_dir() -> Path:
     return packaged if packaged.is_dir() else package.resolve().parent / "conf"
 
 
+def header(path: Path) -> str:
+    """The first comment of the file that is not an instruction to Hydra: what the option is."""
+    with path.open(encoding="utf-8") as lines:
+        comments = (line[1:].strip() for line in lines if line.startswith("#"))
+        return next((text for text in comments if not text.startswith("@package")), "")
+
+
 def make_loader(config_dir: Path | str | None) -> ConfigLoader:
     """Hydra's loader over conf/ and config_dir, without Hydra's global state: a job of a multirun may compose too."""
     from hydra import version

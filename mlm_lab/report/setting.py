@@ -99,8 +99,7 @@ def describe(metric: str) -> str:
     """What a metric is, in words; empty for what only its author knows."""
     if found := _HELD_OUT.fullmatch(metric):
         return _of_held_out(found)
-    from mlm_lab.config.options import conf_dir
-    from mlm_lab.help import header
+    from mlm_lab.config.options import conf_dir, header
 
     file = conf_dir() / "task" / f"{metric.partition('/')[0]}.yaml"
     return header(file) if file.is_file() else ""
