@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mlm_lab.corruption.recipe import STANDARD_PROBE
 from mlm_lab.report.document import Paragraph
 from mlm_lab.report.setting import describe, what_was_run
 from tests.report import synthetic
@@ -33,6 +34,11 @@ from tests.report.test_placing import read
 )
 def test_what_a_metric_is(metric: str, meaning: str) -> None:
     assert describe(metric) == meaning
+
+
+def test_the_mix_that_is_named_is_that_of_the_probes() -> None:
+    """The report reads files alone and so cannot ask the recipe."""
+    assert "80/10/10" in describe("probe/mlm_15_loss") and STANDARD_PROBE["replace_mix"] == (0.8, 0.1, 0.1)
 
 
 def test_what_all_runs_share_and_no_key_in_which_they_differ(tmp_path: Path) -> None:
