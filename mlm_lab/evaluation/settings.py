@@ -29,8 +29,8 @@ class Evaluation:
     seeds: int
     """Fine-tuning runs of each task: seeds.finetune + 0, 1, 2, ..."""
     data_dir: str | None
-    """Folder with glue/NAME/{train,dev}.tsv, ner/NAME/{train,valid,test}.txt, blimp/PARADIGM.jsonl and squad2/{train,dev}*.json, each also
-    .gz; null: the Hugging Face hub."""
+    """Folder with glue/NAME/{train,dev}.tsv, ner/NAME/{train,valid,test}.txt, blimp/PARADIGM.jsonl, squad2/{train,dev}*.json and
+    text/en-wikitext2/wiki.valid.txt, each also .gz; null: the Hugging Face hub."""
     files: dict[str, str]
     """Own tasks: name -> a file, or a folder with train and dev files (evaluation.files.mine=PATH)."""
     floor: bool

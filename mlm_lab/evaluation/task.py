@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PRETRAINED, FLOOR = STARTS = ("pretrained", "floor")
 """Where the weights of a cell's model come from: the run, or its random initialisation."""
 
-Kind = Literal["classification", "regression", "tagging", "pairs", "answers"]
+Kind = Literal["classification", "regression", "tagging", "pairs", "texts", "answers"]
 Check = tuple[str, object, bool, str]
 
 
@@ -62,6 +62,12 @@ class PairExample(NamedTuple):
     """What tells the two apart."""
 
 
+class TextExample(NamedTuple):
+    """A text without a label."""
+
+    text: str
+
+
 class AnsweredExample(NamedTuple):
     """A question about a text."""
 
@@ -74,7 +80,7 @@ class AnsweredExample(NamedTuple):
     id: str
 
 
-Example = SequenceExample | TaggedExample | PairExample | AnsweredExample
+Example = SequenceExample | TaggedExample | PairExample | TextExample | AnsweredExample
 
 
 @dataclass(frozen=True)

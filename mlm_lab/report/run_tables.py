@@ -13,7 +13,7 @@ from mlm_lab.report.document import Table
 from mlm_lab.report.gather import FINISHED, OVERLAP
 from mlm_lab.report.outcomes import failed_cells, is_flagged
 from mlm_lab.report.placing import in_table
-from mlm_lab.report.rows import Row, flag, number
+from mlm_lab.report.rows import CONFIG, Row, flag, number
 from mlm_lab.report.study import Study
 from mlm_lab.report.tables import mark_arm, slug
 from mlm_lab.report.units import count, percent, power_of_ten, score
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 _MISSING = "not run"
 _MEBI = 2**20
+_TIME_TOLERANCE = 0.05
+"""Share of its hours that a run may miss them by. Its steps are found from some seconds of them, in which the machine may have done other
+work than later."""
 
 
 @dataclass(frozen=True)
@@ -177,13 +180,15 @@ def undefined(table: Analysed) -> Table | None:
 
 
 def flagged(study: Study) -> Table | None:
-    """Finished runs that stayed on the plateau, or with a fine-tuning that answers every example alike or has no number."""
+    """Finished runs that stayed on the plateau, that took longer or shorter than their budget in hours, or with a fine-tuning that answers
+    every example alike or has no number."""
     tables = [study.common, *([study.tuned] if study.tuned is not None else [])]
     runs = {row["config_hash"]: (arm, row) for table in tables for arm, rows in table.by_arm.items() for row in rows}
     metrics = list(dict.fromkeys(result.column.metric for table in tables for result in table.metrics))
     rows = []
     for arm, row in runs.values():
         why = ["stayed on the plateau"] if flag(row, "left_plateau") is False else []
+        why += _missed_hours(row)
         tasks: dict[str, str] = {}
         for metric in metrics:
             if is_flagged(row, metric) and number(row, f"{metric}/collapsed"):
@@ -196,6 +201,13 @@ def flagged(study: Study) -> Table | None:
             rows.append([arm, row.get("seed", "-"), f"`{row['config_hash'][:12]}`", "; ".join(why)])
     note = "They are finished and count in the tables over every run."
     return Table("flagged", "Flagged runs", ["arm", "seed", "run", "why"], rows, note) if rows else None
+
+
+def _missed_hours(row: Row) -> list[str]:
+    hours, seconds = number(row, f"{CONFIG}budget.hours"), number(row, "seconds")
+    if hours is None or seconds is None or abs(seconds / (3600 * hours) - 1) <= _TIME_TOLERANCE:
+        return []
+    return [f"trained for {count(seconds)} seconds; its budget was {count(3600 * hours)}"]
 
 
 def _failed_cells(row: Row, metrics: Sequence[str]) -> dict[str, str]:

@@ -104,7 +104,7 @@ def _main_table(result: MetricResult, declaration: Declaration, name: str, capti
     for arm in contrasts:
         if arm not in result.cells:
             rows.append([mark_arm(arm, declaration), "0", *["-"] * (len(columns) - 3), contrasts[arm].verdict])
-    return Table(name, caption, columns, rows, _note(result))
+    return Table(name, caption, columns, rows, _note(result, declaration))
 
 
 def _p(contrast: Contrast) -> str:
@@ -122,14 +122,15 @@ def _spread_is_its_own(contrast: Contrast) -> bool:
     return contrast.p_own is not None and (contrast.spread_ratio or 0.0) >= UNLIKE
 
 
-def _note(result: MetricResult) -> str:
+def _note(result: MetricResult, declaration: Declaration) -> str:
     unit = unit_of(result.column.metric)
     parts = [f"{unit[0].upper()}{unit[1:]}; {_better(result)}." if unit else f"{_better(result)[0].upper()}{_better(result)[1:]}."]
     comparison = result.comparison
     if comparison is not None:
         primary = any(contrast.primary for contrast in comparison.contrasts)
         own = ", but the primary contrast's own, whose interval for itself stands at the top" * primary
-        parts.append(f"Bold: the arms of the primary contrast. Difference: arm minus baseline; p: Holm's over the arms{own}.")
+        bold = "the baseline" if declaration.contrast is None else "the arms of the primary contrast"
+        parts.append(f"Bold: {bold}. Difference: arm minus baseline; p: Holm's over the arms{own}.")
         if comparison.pool is not None:
             parts.append(
                 f"Spread of one run about its arm and seed: {score(comparison.pool.std)}, from {len(comparison.pool.arms)} arms "

@@ -6,7 +6,7 @@ import math
 
 _POINTS = ("accuracy", "f1", "matthews", "pearson", "spearman", "exact", "precision", "recall")
 """Ends of the names of scores that reach to 1, of which papers print a hundredfold."""
-_UNITS = {"loss": "nats a token", "perplexity": "", "plateau_left_step": "steps"}
+_UNITS = {"loss": "nats a token", "perplexity": "", "bits_per_character": "bits a character", "plateau_left_step": "steps"}
 
 _MEANINGS = {"objective.replace_mix": "shares of the selected tokens that are masked, replaced by a random token, kept"}
 """Of config values that do not say it themselves."""

@@ -17,7 +17,7 @@ from mlm_lab.training.budget import BUDGETS
 if TYPE_CHECKING:
     from mlm_lab.sweep.points import Point
 
-LESS_IS_BETTER = ("loss", "perplexity", "plateau_left_step", "seconds")
+LESS_IS_BETTER = ("loss", "perplexity", "bits_per_character", "plateau_left_step", "seconds")
 """Ends of the names of metrics of which less is better."""
 DISTRIBUTIONS = ("int_uniform", "uniform", "q_uniform", "log_uniform_values", "q_log_uniform_values")
 """Of W&B's distributions those that a range of a config key needs; each has a counterpart in Optuna."""

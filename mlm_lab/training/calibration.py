@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import statistics
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -25,7 +26,7 @@ def seconds_per_step(
     context: Callable[[], AbstractContextManager],
     enough_seconds: float,
 ) -> float:
-    """Mean time of a step after a first one that warms up.
+    """Median time of a step after a first one that warms up: what else the machine does for a moment does not count.
 
     batches: step -> this rank's share. context: the run's precision. enough_seconds: when no further step is begun.
     """
@@ -36,7 +37,7 @@ def seconds_per_step(
             compile_module(clone)  # a copy is not compiled; what the compiler makes of it is cached for the run
         optimizer = optim.build(clone)
         times: list[float] = []
-        while len(times) < 2 or (sum(times[1:]) < enough_seconds and len(times) < 50):
+        while len(times) < 2 or sum(times[1:]) < enough_seconds:
             started = time.perf_counter()
             batch = {name: value.to(device) for name, value in batches(len(times)).items()}
             with context():
@@ -49,4 +50,4 @@ def seconds_per_step(
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
             times.append(time.perf_counter() - started)
-    return sum(times[1:]) / len(times[1:])
+    return statistics.median(times[1:])

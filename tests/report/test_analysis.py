@@ -223,6 +223,7 @@ def test_how_numbers_are_written() -> None:
     assert interval(-1.0, 2.0, sign=True) == "-1.0000 to +2.0000" and interval(None, 1.0) == "-"
     assert [p_value(p) for p in (0.0004, 0.012, 0.0496, 0.0504, None)] == ["< 0.001", "0.012", "0.0496", "0.0504", "-"]
     assert unit_of("probe/mlm_15_loss") == "nats a token" and unit_of("cola/matthews") == ""
+    assert unit_of("held_out_text/bits_per_character") == "bits a character" and scale_of("held_out_text/bits_per_character") == 1
     assert scale_of("cola/matthews") == 100 and scale_of("val/loss") == 1 and scale_of("glue/nine_columns") == 100
 
 

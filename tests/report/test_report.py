@@ -277,8 +277,12 @@ def test_a_study_without_a_sweep_file(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "factor=objective.mask_ratio" in capsys.readouterr().err
     words = ["factor=objective.mask_ratio", "metric=probe/mlm_15_loss", "baseline=0.4", "contrast=0.15"]
     assert main(["ratios", *words]) == 0
-    assert "`mask_ratio=0.15` against `mask_ratio=0.4`" in (tmp_path / "experiments/ratios/report.md").read_text(encoding="utf-8")
+    report = tmp_path / "experiments/ratios/report.md"
+    assert "`mask_ratio=0.15` against `mask_ratio=0.4`" in report.read_text(encoding="utf-8")
+    assert "Bold: the arms of the primary contrast." in report.read_text(encoding="utf-8")
     assert main(["ratios", "--verify", *words]) == 0
+    assert main(["ratios", *words[:3]]) == 0
+    assert "Bold: the baseline." in report.read_text(encoding="utf-8")
     assert main(["ratios", "factor=objective.mask_ration"]) == 2
     assert main(["ratios", *words[:2], "baseline=0.3"]) == 2
 
@@ -310,6 +314,19 @@ def test_a_run_damaged_before_the_first_report_was_run(tmp_path: Path, monkeypat
     assert f"| mask_ratio=0.4 | finished | {state} | finished |" in text and "8 of 9 runs are finished" in text
     assert (f"| mask_ratio=0.4 | 11 | `{folders[4].name}` | damaged | {file} cannot be read" in text) is (state == "damaged")
     assert len(results.read(tmp_path / "experiments/ratios/results.csv")) == 8
+
+
+def test_a_run_that_missed_its_hours_is_flagged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synthetic.write_sweep(tmp_path)
+    config = {"budget.hours": 0.125, "budget.tokens": None}
+    for ratio in (0.15, 0.4):
+        for seed, seconds in ((10, 440.0), (11, 470.0), (12, 365.0 if ratio == 0.4 else 450.0)):
+            synthetic.write_run(tmp_path / "runs", seed=seed, config=config | {"objective.mask_ratio": ratio}, metrics={"seconds": seconds})
+    monkeypatch.chdir(tmp_path)
+    assert main(["ratios"]) == 0
+    report = (tmp_path / "experiments/ratios/report.md").read_text(encoding="utf-8")
+    told = re.findall(r"\| (\S+) \| (\d+) \| `\w+` \| trained for (\d+) seconds; its budget was (\d+) \|", report)
+    assert told == [("mask_ratio=0.4", "12", "365", "450")]
 
 
 def test_the_page_is_one_file_that_needs_nothing_else(rough: Path) -> None:

@@ -1,13 +1,10 @@
 """Minimal pairs: which of two sentences a pretrained model scores higher, by each rule that it can be judged by.
 
-    pairs -> different sentences -> tokens, sorted by length -> batches -> module.sentence_scores -> rule -> accuracy of each paradigm, mean
-
-In float32, without training; the rules are the model's own (objectives/sentence_scores.py).
+pairs -> different sentences -> tokens -> score_texts -> rule -> accuracy of each paradigm, mean
 """
 
 from __future__ import annotations
 
-import copy
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -15,21 +12,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mlm_lab import console
-from mlm_lab.evaluation.encode import sorted_batches
 from mlm_lab.evaluation.measures.measure import Outcome, Subject
+from mlm_lab.evaluation.measures.sentence_scoring import score_texts
 from mlm_lab.evaluation.task import PairExample, TaskData
 
 if TYPE_CHECKING:
-    import torch
-
     from mlm_lab.tokenizers.loading import LoadedTokenizer
-    from mlm_lab.types import Sentences
 
 MAIN_RULE = "pll"
 """The one that is called `accuracy`; another stands beside it as RULE/accuracy."""
-SENTENCE_TOKENS = 1024
-"""Of a batch of sentences, each of which a masked model reads as many times as it has tokens."""
 NOTE = "scores of different objectives, or by different rules, are not compared; small models go by length and frequency too"
 UNDEFINED = "this model scores no sentences: it predicts no tokens, or has never read the mask token"
 
@@ -64,7 +55,7 @@ class MinimalPairs:
         return {}
 
     def __call__(self, subject: Subject, seed: int) -> Outcome:
-        scores = self.scores(subject)
+        scores = score_texts(subject, self.ids, self.starts)
         facts = {"examples": {"dev": len(self.pairs)}, "truncated": {"dev": self.truncated}}
         if not scores:
             return Outcome({metric_of(MAIN_RULE): None}, [], facts=facts | {"notes": [UNDEFINED]})
@@ -86,31 +77,6 @@ class MinimalPairs:
         ]
         facts |= {"equal_pairs": int((right[main] == 0.5).sum()), "paradigms": paradigms, "notes": [NOTE]}
         return Outcome(metrics_of(paradigms, self.by_paradigm), lines, facts=facts)
-
-    def scores(self, subject: Subject) -> dict[str, np.ndarray]:
-        """rule -> (sentences,) float64."""
-        device = subject.fabric.device
-        module = copy.deepcopy(subject.module).to(device).eval()
-        found: dict[str, np.ndarray] = {}
-        done = 0
-        with console.progress(subject.title, len(self.ids), "sentences") as progress:
-            for indices in sorted_batches(np.array([max(len(ids), 1) for ids in self.ids]), SENTENCE_TOKENS):
-                for rule, values in module.sentence_scores(self._batch(indices, device)).items():
-                    found.setdefault(rule, np.zeros(len(self.ids)))[indices] = values.cpu().numpy()
-                done += len(indices)
-                progress.update(done)
-        return found
-
-    def _batch(self, indices: np.ndarray, device: torch.device) -> Sentences:
-        import torch
-
-        from mlm_lab.types import Sentences
-
-        lengths = np.array([len(self.ids[i]) for i in indices])
-        real = np.arange(max(lengths.max(), 1)) < lengths[:, None]
-        ids, starts = np.zeros(real.shape, dtype=np.int64), np.zeros(real.shape, dtype=bool)
-        ids[real], starts[real] = (np.concatenate([of_all[i] for i in indices]) for of_all in (self.ids, self.starts))
-        return Sentences(*(torch.from_numpy(array).to(device) for array in (ids, real, starts)))
 
 
 def preferred(good: np.ndarray, bad: np.ndarray) -> np.ndarray:

@@ -72,7 +72,7 @@ def test_batches_hold_sentences_of_alike_length_and_change_nothing(tokenizer, vo
         torch.manual_seed(1)
         module = MaskedLM(encoder_config, vocabulary)
     whole = outcome(module, tokenizer)
-    monkeypatch.setattr("mlm_lab.evaluation.measures.minimal_pairs.SENTENCE_TOKENS", 1)
+    monkeypatch.setattr("mlm_lab.evaluation.measures.sentence_scoring.BATCH_TOKENS", 1)
     single = outcome(module, tokenizer)
     for ours, alone in zip(whole.predictions, single.predictions, strict=True):
         for rule, scores in ours["scores"].items():
