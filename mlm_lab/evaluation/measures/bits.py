@@ -2,9 +2,9 @@
 
     sentences -> tokens, cut where a row is full -> score_texts -> rule -> -sum of log2 p / characters
 
-Over characters, not tokens, so that vocabularies can be compared (Mielke 2019); the sum over the sum, never a mean of sentences. Of masked
-models the number is the pseudo-log-likelihood's (Salazar et al. 2020), which is no code length: each token is predicted from both sides. The
-inputs have [MASK] where a token is asked for and nothing else that is corrupted, whatever the mix of the arm.
+Over characters, not tokens, so that vocabularies can be compared (Mielke et al. 2019); the sum over the sum, never a mean of sentences. Of
+masked models the number is the pseudo-log-likelihood's (Salazar et al. 2020), which is no code length: each token is predicted from both
+sides. The inputs have [MASK] where a token is asked for and nothing else that is corrupted, whatever the mix of the arm.
 """
 
 from __future__ import annotations
