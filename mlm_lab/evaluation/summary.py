@@ -32,12 +32,11 @@ def describe(values: Sequence[float | None]) -> dict:
 
 
 def summarise(
-    pretrained: Cells, floor: Cells, baselines: Mapping[str, Mapping[str, float]], protocol: str, within: str | None = None
+    pretrained: Cells, floor: Cells, baselines: Mapping[str, Mapping[str, float]], protocol: str, within: str = ""
 ) -> dict[str, dict]:
     """metric -> the numbers of all seeds, with the floor's and the difference of the means beside them, for one task.
 
-    protocol: how the setting was found, which is said beside every number. within: what has to be alike in two runs whose scores are ranked
-    (their objective, where its heads are read); None: nothing.
+    protocol: how the setting was found, which is said beside every number. within: `Task.ranked_within`, with spaces between.
     """
     names = next((list(cell["metrics"]) for cell in (*pretrained.values(), *floor.values()) if cell["status"] == "finished"), [NO_METRIC])
     result = {}

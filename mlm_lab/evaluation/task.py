@@ -149,6 +149,11 @@ class Task:
         """Whether its measure uses more of the model than the encoder: floors are then shared by runs with the same heads only."""
         return False
 
+    @property
+    def ranked_within(self) -> tuple[str, ...]:
+        """What has to be alike in two runs whose scores are ranked: "objective" (its kind), or config keys."""
+        return ("objective",) if self.reads_heads else ()
+
     def check(self, evaluation: Evaluation) -> None:
         """Refuse, before anything is prepared, what cannot be loaded later. Cheap: looks at files, does not read them.
 

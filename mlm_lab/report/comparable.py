@@ -148,7 +148,8 @@ def _scale(metric: str, row: Row) -> tuple[str, ...]:
     """What has to be alike in one column, in words: the kind of objective under whose own recipe a loss is measured, the vocabulary."""
     objective = row.get(TARGET, "").rpartition(".")[2]
     if not metric.startswith(_TOKENS):
-        return (objective if row.get(f"{metric}/within") == "objective" else "",)
+        alike = row.get(f"{metric}/within", "").split()  # Task.ranked_within
+        return (", ".join(objective if name == "objective" else f"{name}={row.get(CONFIG + name, '-')}" for name in alike),)
     vocabulary = row.get("fingerprints/tokenizer", "")[:8]
     return (objective if metric.startswith(_OWN_MASKS) else "", f"vocabulary {vocabulary}" if vocabulary else "")
 

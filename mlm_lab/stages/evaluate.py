@@ -200,7 +200,7 @@ def record(config: RunConfig, folder: RunFolder, measured: Mapping[PlanName, Mea
     results, protocol, values = {}, config.evaluation.protocol, to_dict(config)
     for name, task in config.tasks.items():
         ours, floor = measured[PlanName(name, PRETRAINED)], measured.get(PlanName(name, FLOOR), Measured())
-        within = "objective" if task.reads_heads else None
+        within = " ".join(task.ranked_within)
         results[name] = summary.summarise(ours.records, floor.records, task.baselines(data[name]), protocol, within)
         choice = {**describe_choice(ours, protocol, folder.path), "digest": measured_how(name, values)}
         if floor.records:

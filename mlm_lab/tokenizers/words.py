@@ -54,7 +54,11 @@ def settle(way: str) -> str:
 
 def first_tokens(way: str, texts: Sequence[str], encodings: Sequence[Encoding]) -> np.ndarray:
     """(T,) bool, over the tokens of all texts end to end: the first of each word. way: as `settle` gives it."""
-    find = _finder(way.partition(" ")[0])
+    return first_of_words(_finder(way.partition(" ")[0]), texts, encodings)
+
+
+def first_of_words(find: Callable[[str], Iterator[int]], texts: Sequence[str], encodings: Sequence[Encoding]) -> np.ndarray:
+    """(T,) bool: likewise. find: text -> where each word begins, the white space before it being the word's."""
     found = []
     for text, encoding in zip(texts, encodings, strict=True):
         begins = np.fromiter((begin for begin, _ in encoding.offsets), dtype=np.int64, count=len(encoding))

@@ -56,16 +56,18 @@ class Pretraining(lightning.LightningModule):
         self._seconds_per_step: float | None = None
 
     def setup(self, stage: str) -> None:
-        """Turn the budget into steps: the same number on every rank. The schedules' horizon."""
-        steps = self.total_steps or self.course.steps(lambda: self.seconds_per_step(CALIBRATION_SECONDS))
-        self.total_steps = self.trainer.strategy.broadcast(steps)
-        self.factor = self.course.config.schedule.build(self.total_steps)
+        """Choose how the module computes, and turn the budget into steps: the same number on every rank, the schedules' horizon."""
         on_host = self.trainer.strategy.root_device.type == "cpu"
         chosen = self.settings.static_shapes
         self.module.static_shapes = self.settings.compile or not on_host if chosen == "auto" else chosen
         choose_paths(self.module, self.settings, self.trainer.strategy.root_device, str(self.trainer.precision))
         if self.settings.compile and self._device_mesh is None:
             compile_module(self.module)
+        steps = self.total_steps or self.course.steps(
+            lambda: self.seconds_per_step(CALIBRATION_SECONDS)
+        )  # of the module as it now computes
+        self.total_steps = self.trainer.strategy.broadcast(steps)
+        self.factor = self.course.config.schedule.build(self.total_steps)
 
     def configure_model(self) -> None:
         """After `setup`, where the strategy has set up a mesh of ranks: cut the module into parts."""

@@ -131,6 +131,17 @@ def test_what_is_ranked_within_an_objective_alone_is_split_by_it(tmp_path: Path)
     assert [column.label for column in columns_of("blimp/accuracy", rows)] == ["blimp/accuracy (MLM)", "blimp/accuracy (RTD)"]
 
 
+def test_what_is_ranked_within_a_setting_is_split_by_it(tmp_path: Path) -> None:
+    tasks = {"held_out_text": {"bits_per_character": synthetic.entry([2.6], within="objective tokenizer.lowercase")}}
+    settings = [{"tokenizer.lowercase": value} for value in (True, False)]
+    rows = by_arm(rows_of(tmp_path, *settings, evaluation=tasks))
+    assert [column.label for column in columns_of("held_out_text/bits_per_character", rows)] == [
+        f"held_out_text/bits_per_character (MLM, tokenizer.lowercase={value})" for value in ("true", "false")
+    ]
+    alike = by_arm(rows_of(tmp_path / "alike", *[settings[0] | {"objective.mask_ratio": ratio} for ratio in (0.15, 0.4)], evaluation=tasks))
+    assert [column.label for column in columns_of("held_out_text/bits_per_character", alike)] == ["held_out_text/bits_per_character"]
+
+
 def test_a_published_model_brings_its_architecture_and_its_tokenizer() -> None:
     """With `pretrained` declared, what it chooses is declared too; anything else is not."""
     ours = {"config/pretrained": "null", "config/model.hidden_size": "128", "config/max_length": "128", "fingerprints/tokenizer": "a"}

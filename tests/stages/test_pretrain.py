@@ -213,6 +213,23 @@ def test_hours_are_measured_once_and_frozen(words, tmp_path, monkeypatch):
     assert run(words, tmp_path)["budget_steps"] == 5
 
 
+def test_hours_are_measured_on_the_module_as_it_will_compute(words, tmp_path, monkeypatch):
+    from mlm_lab.models.transformer import TransformerEncoder
+    from mlm_lab.training.module import Pretraining
+
+    seen = []
+
+    def measured(self, enough: float) -> float:
+        (encoder,) = (part for part in self.module.modules() if isinstance(part, TransformerEncoder))
+        seen.append((encoder.recomputes, encoder.written_out, self.module.static_shapes))
+        return 0.36
+
+    monkeypatch.setattr(Pretraining, "seconds_per_step", measured)
+    words = [word for word in words if not word.startswith("budget")] + ["budget.hours=0.0005"]
+    run([*words, "trainer.activation_checkpointing=true", "trainer.attention=sdpa", "trainer.static_shapes=true"], tmp_path)
+    assert seen[0] == (True, False, True)
+
+
 def test_a_run_may_start_from_another(words, tmp_path):
     first = run(words, tmp_path / "first")
     second = run([*words, f"pretrained={tmp_path / 'first'}"], tmp_path / "second")

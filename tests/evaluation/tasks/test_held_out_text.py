@@ -30,10 +30,17 @@ def test_whole_sentences_without_headings_and_hidden_words():
         "= = Description = =",
         "It is a lobster . It has a large <unk> , and claws . It weighs 0 @.@ 7 kg",
         'He said "Stop!" There it was .',
+        'They called it " right . " And so on .',  # the second one would begin with a mark that closes
     )
     text = "\n\n".join(lines)
     assert list(whole_sentences(text)) == ["It is a lobster .", 'He said "Stop!"', "There it was ."]
     assert list(whole_sentences("今天天气很好。明天会下雨吗？标题")) == ["今天天气很好。", "明天会下雨吗？"]
+    assert list(whole_sentences("他读《好。》 ሰላም። Բարեւ։ He lives in St. Louis etc. The end")) == [
+        "他读《好。》",
+        "ሰላም።",
+        "Բարեւ։",
+        "He lives in St. Louis etc.",
+    ]
 
 
 def test_so_many_sentences_whatever_their_order_and_more_hold_the_fewer(file):
@@ -61,6 +68,7 @@ def test_the_forms_that_a_corpus_may_have(file, ending):
 def test_one_cell_for_each_start_and_it_reads_the_heads():
     found = task("held_out_text")
     assert list(found.seeds(evaluation(seeds=5), 7)) == [0] and found.reads_heads and found.starts == ("pretrained", "floor")
+    assert found.ranked_within == ("objective", "tokenizer.lowercase")
 
 
 def test_bad_input_is_refused_before_anything_is_prepared(tmp_path, file):
@@ -72,7 +80,13 @@ def test_bad_input_is_refused_before_anything_is_prepared(tmp_path, file):
     with pytest.raises(UserError, match="characters"):
         task("held_out_text", characters=[20, 10])
     with pytest.raises(UserError, match=r"no whole sentence of 500 to 600"):
-        load(file, characters=[500, 600])
+        task("held_out_text", file=str(file), characters=[500, 600]).check(evaluation())
+    (tmp_path / "cut.txt.gz").write_bytes(gzip.compress("\n\n".join(LINES).encode())[:-20])
+    (tmp_path / "other.txt").write_bytes("\n\n".join([*LINES, "今天天气很好。"]).encode("gb18030"))
+    for name in ("cut.txt.gz", "other.txt"):
+        with pytest.raises(UserError, match=r"task held_out_text: [\s\S]*task\.held_out_text\.text_column") as error:
+            task("held_out_text", file=str(tmp_path / name)).check(evaluation())
+        assert "data.encoding" not in str(error.value)
     with pytest.raises(UserError, match=r"a folder that has text/en-wikitext2/wiki\.valid\.txt"):
         task("held_out_text").check(evaluation())
 
