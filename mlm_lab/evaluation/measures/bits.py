@@ -2,8 +2,8 @@
 
     sentences -> tokens, cut where a row is full -> score_texts -> rule -> -sum of log2 p / characters that are no white space
 
-Over characters, not tokens, so that vocabularies can be compared (Mielke et al. 2019); the sum over the sum, never a mean of sentences. So
-that none gains by what it leaves out, characters under an unknown token, or under none, cost their UTF-8 bytes on top. What one word is, whose
+Over characters, not tokens, so that vocabularies can be compared (Mielke et al. 2019); the sum over the sum, never a mean of sentences.
+None gains by what it leaves out: characters under an unknown token, or under none, cost their UTF-8 bytes on top. What one word is, whose
 end is hidden while its beginning is asked for, the text alone says (WORD), not the tokenizer. Not made even: a vocabulary that lowers case
 has an easier text, one that writes white space into its tokens a slightly harder one.
 
