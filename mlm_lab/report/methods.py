@@ -49,7 +49,9 @@ def methods(study: Study) -> list[Block]:
             "tested uncorrected; the same contrast at the common value is secondary, and by Holm with the other arms of its table."
         )
     if declared.ordered:
-        sentences.append("The arms have an order, so a trend is tested by ranks within each seed (Page).")
+        sentences.append(
+            "The arms have an order, so a trend is tested by ranks within each seed (Page); scores that rise and fall again may have one."
+        )
     if declared.pilot_seeds:
         seeds = ", ".join(map(str, declared.pilot_seeds))
         sentences.append(f"Runs with the seeds {seeds} chose what is tested: they stand in the tables, and in no test.")

@@ -13,15 +13,17 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from mlm_lab.atomic import write_text
 from mlm_lab.evaluation.glue_averages import AVERAGES, average_all
-from mlm_lab.report import figures, results, write
+from mlm_lab.report import figures, results, run_tables, write
 from mlm_lab.report.__main__ import main
 from mlm_lab.report.rows import number
 from mlm_lab.report.study import gather_known, read_study
+from mlm_lab.sweep.sweep_file import Tune
 from tests.report import synthetic
 
 GOLDEN = Path(__file__).with_name("golden_report.md")
@@ -327,6 +329,7 @@ def test_a_run_that_missed_its_hours_is_flagged(tmp_path: Path, monkeypatch: pyt
     report = (tmp_path / "experiments/ratios/report.md").read_text(encoding="utf-8")
     told = re.findall(r"\| (\S+) \| (\d+) \| `\w+` \| trained for (\d+) seconds; its budget was (\d+) \|", report)
     assert told == [("mask_ratio=0.4", "12", "365", "450")]
+    assert "Meant were 450 seconds, turned into steps beforehand; the runs took 365 to 470." in report
 
 
 def test_the_page_is_one_file_that_needs_nothing_else(rough: Path) -> None:
@@ -385,6 +388,19 @@ def test_a_point_that_failed_without_a_folder_is_listed(tmp_path: Path, monkeypa
     assert "8 of 9 runs are finished" in text and f"| mask_ratio=0.4 | 11 | `{gone.name}` | failed | MemoryError |" in text
     shutil.rmtree(tmp_path / "runs")
     assert main(["ratios", "--verify"]) == 0
+
+
+def test_a_choice_at_the_end_of_the_values_is_marked() -> None:
+    declared = Tune(key="optim.peak_lr", values=(0.001, 0.002, 4e-3), metric="val/loss", goal="minimize", seed=0, budget_share=0.25)
+    arms = {
+        "low": {"best": 0.001, "shared": False, "scores": {"0.001": 5.0, "0.002": 5.1, "0.004": 5.2}},
+        "middle": {"best": 0.002, "shared": True, "scores": {"0.001": 5.2, "0.002": 5.1, "0.004": 5.2}},
+        "high": {"best": 0.004, "shared": False, "scores": {"0.001": 5.2, "0.002": 5.1, "0.004": 5.0}},
+        "none": {"best": None, "shared": False, "scores": {"0.001": None, "0.002": None, "0.004": None}},
+    }
+    table = run_tables.tuning({"arms": arms}, declared, SimpleNamespace(baseline="low", contrast="high"))
+    assert [row[-1] for row in table.rows] == ["0.001 (at the end)", "0.002 (the common one)", "0.004 (at the end)", "-"]
+    assert "a better one may lie beyond" in table.note
 
 
 def test_each_arm_at_its_own_rate(tuned: Path) -> None:
