@@ -34,7 +34,7 @@ summary.json, written whole by each update (a reader sees the old one or the new
     evaluation             {task: {metric: {n, mean, std, median, values, seeds, collapsed, failed, protocol, baselines, above_floor,
                            floor: {n, mean, std, median, values, seeds, collapsed, failed}}}}, glue: {average: likewise} where it is whole
     evaluation_settings    {task: {protocol, label, setting, tried, cells: {seed: folder}, floor: {the same}}}: how they were found; digest:
-                           of how the task was measured (run_config.measured_how)
+                           of how the task was measured (run_config.measured_how); examples: digest of those that it was measured on
     evaluation_at          {step: {task: as in evaluation}}: of weights on the way
     overlap                {task: {part: {examples, shared, too_short, share}}}: examples that the training text contains
     random_weights         digests of the floors' encoders

@@ -160,7 +160,10 @@ def _reason(metric: str, rows: Sequence[Row]) -> str | None:
         if len(protocols) > 1:
             return f"evaluated under several protocols ({', '.join(sorted(protocols))})"
         task = metric.partition("/")[0]
-        return "evaluated under several settings" if len({row.get(f"{task}/settings") for row in rows} - {None}) > 1 else None
+        for column, what in (("settings", "evaluated under several settings"), ("examples", "evaluated on several sets of examples")):
+            if len({row.get(f"{task}/{column}") or None for row in rows} - {None}) > 1:  # runs of before have no examples noted
+                return what
+        return None
     if len({row.get("fingerprints/corpus", "") for row in rows}) > 1:
         return "each arm is measured on held-out text of its own corpus"
     if _differs(rows, [f"{CONFIG}max_length", f"{CONFIG}validation.sequences"]):

@@ -21,7 +21,7 @@ from mlm_lab.atomic import write_text
 from mlm_lab.report.analysis import MetricResult, Table
 from mlm_lab.report.declaration import Declaration
 from mlm_lab.report.outcomes import seed_of
-from mlm_lab.report.rows import Row, number
+from mlm_lab.report.rows import CONFIG, Row, number
 from mlm_lab.report.units import scale_of, unit_of
 from mlm_lab.statistics.verdict import BETTER, WORSE
 
@@ -250,11 +250,12 @@ def _label(axes: Axes, result: MetricResult) -> None:
 
 def _curves(canvas: Canvas, column: str, table: Table, curves: Mapping[str, Sequence[Row]]) -> None:
     axes = canvas.subplots()
+    spent, spent_in_words = _matched_on(table)
     for place, (arm, rows) in enumerate(table.by_arm.items()):
         look = {"color": COLOURS[place % len(COLOURS)], "linestyle": STYLES[place % len(STYLES)]}
         label: str | None = arm
         for row in rows:
-            points = [(number(line, "tokens"), number(line, column)) for line in curves.get(row["config_hash"], [])]
+            points = [(number(line, spent), number(line, column)) for line in curves.get(row["config_hash"], [])]
             points = [(x, y) for x, y in points if x is not None and y is not None]
             if points:
                 axes.plot(*zip(*points, strict=True), linewidth=1.1, label=label, **look)
@@ -263,9 +264,9 @@ def _curves(canvas: Canvas, column: str, table: Table, curves: Mapping[str, Sequ
     if unigram and column.startswith("probe/") and max(unigram) - min(unigram) < 1e-9:
         axes.axhline(unigram[0], color=GREY, linewidth=1, linestyle=(0, (1, 1)), label="token frequencies alone")
     axes.set_title(column, loc="left")
-    axes.set_xlabel("corpus tokens")
+    axes.set_xlabel(spent_in_words)
     axes.set_ylabel(unit_of(column))
-    axes.xaxis.set_major_formatter(_tokens)
+    axes.xaxis.set_major_formatter(_counts)
     axes.set_xlim(left=0)
     canvas.legend(*axes.get_legend_handles_labels(), frameon=False, loc="outside right upper", handlelength=3.2)
 
@@ -279,8 +280,17 @@ def _curve_column(table: Table, declaration: Declaration, curves: Mapping[str, S
     return next((name for name in wanted if name in present), None)
 
 
-def _tokens(value: float, _: int) -> str:
-    for size, sign in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+def _matched_on(table: Table) -> tuple[str, str]:
+    """Column of the curves and its name: seconds or FLOPs where every run had its budget in them, else corpus tokens."""
+    rows = [row for of_arm in table.by_arm.values() for row in of_arm]
+    for budget, matched in (("hours", ("seconds", "seconds of training")), ("flops", ("flops", "FLOPs"))):
+        if all(number(row, f"{CONFIG}budget.{budget}") is not None for row in rows):
+            return matched
+    return "tokens", "corpus tokens"
+
+
+def _counts(value: float, _: int) -> str:
+    for size, sign in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{value / size:g} {sign}"
     return f"{value:g}"

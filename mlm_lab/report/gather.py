@@ -214,6 +214,7 @@ def _evaluations(summary: Mapping, config: Mapping) -> Iterator[tuple[str, objec
     noted = summary.get("evaluation_settings") or {}
     for task, metrics in (summary.get("evaluation") or {}).items():
         yield f"{task}/settings", (noted.get(task) or {}).get("digest") or measured_how(task, config)
+        yield f"{task}/examples", (noted.get(task) or {}).get("examples")
         for metric, entry in metrics.items():
             name, floor = f"{task}/{metric}", entry.get("floor") or {}
             yield name, entry.get("mean")

@@ -20,7 +20,7 @@ from mlm_lab.data.token_store import MANIFEST, TokenStore
 from mlm_lab.errors import UserError
 from mlm_lab.evaluation import glue_averages, summary
 from mlm_lab.evaluation.bench import Bench, row_length
-from mlm_lab.evaluation.cells import limit_examples
+from mlm_lab.evaluation.cells import digest_parts, limit_examples
 from mlm_lab.evaluation.floors import Origins
 from mlm_lab.evaluation.plans import Measured, PlanName, Plans, describe_choice
 from mlm_lab.evaluation.schedule import run_plans
@@ -203,6 +203,7 @@ def record(config: RunConfig, folder: RunFolder, measured: Mapping[PlanName, Mea
         within = " ".join(task.ranked_within)
         results[name] = summary.summarise(ours.records, floor.records, task.baselines(data[name]), protocol, within)
         choice = {**describe_choice(ours, protocol, folder.path), "digest": measured_how(name, values)}
+        choice["examples"] = digest_parts((), data[name].parts)[:8]
         if floor.records:
             choice["floor"] = describe_choice(floor, "heldout" if floor.tried else "fixed", config.output_dir)
         folder.update_summary(evaluation={name: results[name]}, evaluation_settings={name: choice})

@@ -125,6 +125,15 @@ def test_protocols_are_not_mixed(tmp_path: Path) -> None:
     assert "several settings" in (columns_of("pydocs_entities/f1", by_arm(rows))[0].reason or "")
 
 
+def test_scores_on_other_examples_are_not_compared(tmp_path: Path) -> None:
+    """Two machines whose files differ. A run that does not say which examples it had is believed."""
+    rows = rows_of(tmp_path, {}, {}, {})
+    rows[0]["pydocs_entities/examples"] = rows[1]["pydocs_entities/examples"] = "aa"
+    assert columns_of("pydocs_entities/f1", by_arm(rows))[0].reason is None
+    rows[2]["pydocs_entities/examples"] = "bb"
+    assert "several sets of examples" in (columns_of("pydocs_entities/f1", by_arm(rows))[0].reason or "")
+
+
 def test_what_is_ranked_within_an_objective_alone_is_split_by_it(tmp_path: Path) -> None:
     tasks = {"blimp": {"accuracy": synthetic.entry([0.6], within="objective")}}
     rows = by_arm(rows_of(tmp_path, {}, {"objective._target_": "mlm_lab.objectives.rtd.RTD"}, evaluation=tasks))

@@ -61,6 +61,24 @@ def test_the_curves_are_of_a_named_probe_where_the_primary_metric_has_none() -> 
         assert _curve_column(table, SimpleNamespace(metric=metric, named=named), lines) == shown
 
 
+@pytest.mark.parametrize(
+    ("budget", "spent", "name"),
+    [("tokens", "tokens", "corpus tokens"), ("hours", "seconds", "seconds of training"), ("flops", "flops", "FLOPs")],
+)
+def test_curves_go_over_what_the_arms_were_matched_on(tmp_path: Path, budget: str, spent: str, name: str) -> None:
+    synthetic.write_sweep(tmp_path)
+    given = dict.fromkeys(("budget.tokens", "budget.hours", "budget.flops"), None) | {f"budget.{budget}": 0.125}
+    for ratio in (0.15, 0.4):
+        for seed in (10, 11):
+            synthetic.write_run(tmp_path / "runs", seed=seed, config=given | {"objective.mask_ratio": ratio})
+    axes, _ = paint(tmp_path, "curves.svg")
+    curves = gather_known("ratios", synthetic.places(tmp_path)).curves
+    assert axes.get_xlabel() == name
+    assert sorted(max(line.get_xdata()) for line in axes.lines if len(line.get_xdata()) > 2) == sorted(
+        float(lines[-1][spent]) for lines in curves.values()
+    )
+
+
 def test_an_interval_that_leaves_the_frame_has_arrowheads(tmp_path: Path) -> None:
     """Of two seeds it is twelve times as wide as they lie apart, and without a mark would look like an axis."""
     synthetic.write_study(tmp_path, seeds=(10, 11))

@@ -49,6 +49,7 @@ def test_paper_reports_the_setting_that_is_best_on_dev_and_says_so(run, trained,
     settings, entry = summary["evaluation_settings"]["sst2"], summary["evaluation"]["sst2"]["accuracy"]
     assert (settings["label"], settings["setting"]) == ("selected on its reporting set", GOOD)
     assert settings["digest"] == measured_how("sst2", to_dict(config)) is not None
+    assert len(settings["examples"]) == 8
     assert [{name: tried[name] for name in BAD} for tried in settings["tried"]] == [BAD, GOOD]
     assert settings["tried"][1]["median"] > settings["tried"][0]["median"]
     assert (entry["n"], entry["protocol"], entry["mean"] > 0.9) == (2, "paper", True)
