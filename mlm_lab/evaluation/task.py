@@ -108,7 +108,8 @@ class TaskData:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """Base of every task. One that is fine-tuned inherits from `FineTunedTask`, another says itself how it is measured."""
+    """Base of every task. One that is fine-tuned inherits from `FineTunedTask`, one that the pretrained model answers as it is from
+    `ScoredTask`, another says itself how it is measured."""
 
     name: str
     """The task's name in evaluation.tasks, in the tables and in the run folder."""
@@ -183,6 +184,21 @@ class Task:
     def baselines(self, data: TaskData) -> dict[str, dict[str, float]]:
         """Simple methods to stand beside the encoder on dev: name -> {metric: value}."""
         return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoredTask(Task):
+    """A task for the pretrained model as it is, heads included: nothing is trained or drawn."""
+
+    def pools(self, evaluation: Evaluation) -> bool:
+        return False
+
+    @property
+    def reads_heads(self) -> bool:
+        return True
+
+    def seeds(self, evaluation: Evaluation, first: int) -> Sequence[int]:
+        return range(1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -114,19 +114,19 @@ def budgets(table: Analysed, prefix: str = "", title: str = "") -> Table:
         "Means over the arm's runs. Corpus tokens: raw text seen; positions: inputs without padding, encoder and decoder; head's share: of "
         "the FLOPs, what the projection to the vocabulary takes. Seconds depend on the machine and on what else it did."
     )
-    note += "".join(f" {line}" for line in _in_hours(table))
+    note += _in_hours(table)
     return Table(slug(f"{prefix} budgets"), "Budget of a run" + (f", {title}" if title else ""), columns, rows, note)
 
 
-def _in_hours(table: Analysed) -> list[str]:
-    """How near runs came to a budget in hours, which was turned into steps before they began."""
+def _in_hours(table: Analysed) -> str:
+    """How near runs came to a budget in hours, which was turned into steps before they began; empty for other budgets."""
     every = [row for rows in table.by_arm.values() for row in rows]
     hours = {number(row, f"{CONFIG}budget.hours") for row in every}
     seconds = [taken for row in every if (taken := number(row, "seconds")) is not None]
     if len(hours) != 1 or not seconds or (meant := hours.pop()) is None:
-        return []
+        return ""
     took = f"{count(min(seconds))} to {count(max(seconds))}"
-    return [f"Meant were {count(3600 * meant)} seconds, turned into steps beforehand; the runs took {took}."]
+    return f" Meant were {count(3600 * meant)} seconds, turned into steps beforehand; the runs took {took}."
 
 
 def overlap(table: Analysed) -> Table | None:
@@ -234,12 +234,12 @@ def _failed_cells(row: Row, metrics: Sequence[str]) -> dict[str, str]:
 def tuning(tune: Mapping[str, Any], declared: Tune, declaration: Declaration) -> Table:
     """What the short runs of each arm gave, and which value it got."""
     values = [str(value) for value in declared.values]
+    ends = {_plain(values[0]), _plain(values[-1])} if len(values) > 2 else set()
     rows = []
     for arm, found in tune["arms"].items():
         scores = {_plain(text): value for text, value in (found.get("scores") or {}).items()}
         best = found.get("best")
         mark = " (the common one)" if found.get("shared") else ""
-        ends = {_plain(values[0]), _plain(values[-1])} if len(values) > 2 else set()
         mark += " (at the end)" * (best is not None and _plain(str(best)) in ends)
         rows.append(
             [mark_arm(arm, declaration), *(score(scores.get(_plain(value))) for value in values), "-" if best is None else f"{best}{mark}"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -24,11 +25,13 @@ def seconds_per_step(
     micro_batch_size: int | None,
     context: Callable[[], AbstractContextManager],
     enough_seconds: float,
+    enough_steps: float = math.inf,
 ) -> float:
     """Mean time of a step after a first one that warms up, without the fastest and the slowest quarter (the interquartile mean): what else
     the machine does for a moment does not count, and what slows many steps does.
 
-    batches: step -> this rank's share. context: the run's precision. enough_seconds: when no further step is begun.
+    batches: step -> this rank's share. context: the run's precision. enough_seconds, enough_steps: when no further step is
+    begun, whichever comes first.
     """
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
@@ -37,7 +40,7 @@ def seconds_per_step(
             compile_module(clone)  # a copy is not compiled; what the compiler makes of it is cached for the run
         optimizer = optim.build(clone)
         times: list[float] = []
-        while len(times) < 2 or sum(times[1:]) < enough_seconds:
+        while len(times) < 2 or (sum(times[1:]) < enough_seconds and len(times) < enough_steps):
             started = time.perf_counter()
             batch = {name: value.to(device) for name, value in batches(len(times)).items()}
             with context():

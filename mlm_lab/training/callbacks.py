@@ -22,7 +22,7 @@ from mlm_lab.training.module import Pretraining
 from mlm_lab.training.recorder import Recorder
 from mlm_lab.training.weights import save_weights
 
-PREDICTION_SECONDS = 1.0
+PREDICTION_SECONDS, PREDICTION_STEPS = 1.0, 50
 """Time spent on measuring a step for the predicted time."""
 
 
@@ -38,7 +38,9 @@ class Announcement(lightning.Callback):
     def on_fit_start(self, trainer: lightning.Trainer, module: Pretraining) -> None:
         self.folder.update_summary(budget_steps=module.total_steps)
         # Every rank measures, since they share the machine; on a copy, for which there may be no room beside a restored optimiser.
-        seconds = self.recorder.throughput.seconds / module.step if module.step else module.seconds_per_step(PREDICTION_SECONDS)
+        seconds = (
+            self.recorder.throughput.seconds / module.step if module.step else module.seconds_per_step(PREDICTION_SECONDS, PREDICTION_STEPS)
+        )
         precision, device = trainer.precision, trainer.strategy.root_device.type
         show_course(module.course, module.total_steps, precision, f"{trainer.world_size} x {device}", seconds, done=module.step)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ENOUGH_FLOPS = {"cpu": 2e11}
 OF_A_DEVICE = 2e13
 """Of the rows that are timed: a second or so, and enough that fixed costs do not show."""
-SECONDS = 2.0
+SECONDS, STEPS = 2.0, 50
 BYTES_A_PARAMETER = 24
 """Weights, a copy, its gradient, AdamW's two moments, and room."""
 
@@ -62,5 +62,6 @@ def _seconds(course: Course, phase: Phase, fabric: Fabric) -> float:
         micro_batch_size=None,
         context=fabric.autocast,
         enough_seconds=SECONDS,
+        enough_steps=STEPS,
     )
     return found * phase.batch_size / rows

@@ -6,6 +6,7 @@ dataset[step] -> this rank's share -> training/step.py -> clip -> AdamW at the s
 
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
 from hashlib import blake2b
 from typing import Any
@@ -63,9 +64,8 @@ class Pretraining(lightning.LightningModule):
         choose_paths(self.module, self.settings, self.trainer.strategy.root_device, str(self.trainer.precision))
         if self.settings.compile and self._device_mesh is None:
             compile_module(self.module)
-        steps = self.total_steps or self.course.steps(
-            lambda: self.seconds_per_step(CALIBRATION_SECONDS)
-        )  # of the module as it now computes
+        # Timed from here on, where the module computes as it will in training.
+        steps = self.total_steps or self.course.steps(lambda: self.seconds_per_step(CALIBRATION_SECONDS))
         self.total_steps = self.trainer.strategy.broadcast(steps)
         self.factor = self.course.config.schedule.build(self.total_steps)
 
@@ -77,17 +77,17 @@ class Pretraining(lightning.LightningModule):
         if self.settings.compile:
             compile_module(self.module)
 
-    def seconds_per_step(self, enough_seconds: float) -> float | None:
+    def seconds_per_step(self, enough_seconds: float, enough_steps: float = math.inf) -> float | None:
         """Time of the run's average step on this machine, measured on a copy the first time that it is asked for. None where there is no
         copy, since each rank has a part alone; in `setup` it is still whole."""
         if self._seconds_per_step is None and is_sharded(self.module):
             return None
         if self._seconds_per_step is None:
             phases = self.course.phases
-            self._seconds_per_step = sum(phase.share * self._measure(phase, enough_seconds / len(phases)) for phase in phases)
+            self._seconds_per_step = sum(phase.share * self._measure(phase, enough_seconds / len(phases), enough_steps) for phase in phases)
         return self._seconds_per_step
 
-    def _measure(self, phase: Phase, enough_seconds: float) -> float:
+    def _measure(self, phase: Phase, enough_seconds: float, enough_steps: float) -> float:
         return seconds_per_step(
             self.module,
             self.optim,
@@ -96,6 +96,7 @@ class Pretraining(lightning.LightningModule):
             micro_batch_size=self.settings.micro_batch_size,
             context=self.trainer.precision_plugin.forward_context,
             enough_seconds=enough_seconds,
+            enough_steps=enough_steps,
         )
 
     def train_dataloader(self) -> Any:

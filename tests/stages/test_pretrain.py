@@ -205,11 +205,11 @@ def test_what_would_fail_later_is_refused_beforehand(words, tmp_path):
 def test_hours_are_measured_once_and_frozen(words, tmp_path, monkeypatch):
     from mlm_lab.training.module import Pretraining
 
-    monkeypatch.setattr(Pretraining, "seconds_per_step", lambda self, enough: 0.36)
+    monkeypatch.setattr(Pretraining, "seconds_per_step", lambda self, *enough: 0.36)
     words = [word for word in words if not word.startswith("budget")] + ["budget.hours=0.0005"]
     assert run(words, tmp_path)["budget_steps"] == 5
     (tmp_path / "weights.safetensors").unlink()
-    monkeypatch.setattr(Pretraining, "seconds_per_step", lambda self, enough: 0.001)
+    monkeypatch.setattr(Pretraining, "seconds_per_step", lambda self, *enough: 0.001)
     assert run(words, tmp_path)["budget_steps"] == 5
 
 
@@ -219,7 +219,7 @@ def test_hours_are_measured_on_the_module_as_it_will_compute(words, tmp_path, mo
 
     seen = []
 
-    def measured(self, enough: float) -> float:
+    def measured(self, *enough: float) -> float:
         (encoder,) = (part for part in self.module.modules() if isinstance(part, TransformerEncoder))
         seen.append((encoder.recomputes, encoder.written_out, self.module.static_shapes))
         return 0.36

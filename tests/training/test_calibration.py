@@ -12,7 +12,9 @@ from mlm_lab.training.course import Course
 from tests.training.tiny_run import make_config, make_course
 
 
-def measure(monkeypatch: pytest.MonkeyPatch, durations: list[float], enough_seconds: float, course: Course | None = None) -> float:
+def measure(
+    monkeypatch: pytest.MonkeyPatch, durations: list[float], enough_seconds: float, course: Course | None = None, **more: float
+) -> float:
     """With a clock by which the steps take so long, the first of them included."""
     course = course or make_course(make_config())
 
@@ -32,6 +34,7 @@ def measure(monkeypatch: pytest.MonkeyPatch, durations: list[float], enough_seco
         micro_batch_size=None,
         context=torch.enable_grad,
         enough_seconds=enough_seconds,
+        **more,
     )
 
 
@@ -45,6 +48,14 @@ def test_what_slows_many_steps_counts(monkeypatch):
 
 def test_it_goes_on_for_so_many_seconds_however_short_a_step_is(monkeypatch):
     assert measure(monkeypatch, [0.5] + [0.0625] * 50 + [0.125] * 150, enough_seconds=21.8) == 0.125
+
+
+def test_so_many_steps_are_enough_where_it_need_not_be_exact(monkeypatch):
+    course = make_course(make_config())
+    course.sample_batch = lambda step, sample=course.sample_batch: asked.append(step) or sample(step)
+    asked: list[int] = []
+    measure(monkeypatch, [1.0] * 20, enough_seconds=19.5, course=course, enough_steps=5)
+    assert asked == [0, 1, 2, 3, 4]
 
 
 def test_two_steps_at_least(monkeypatch):

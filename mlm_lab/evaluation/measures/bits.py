@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mlm_lab.evaluation.measures.measure import Outcome, Subject
-from mlm_lab.evaluation.measures.minimal_pairs import UNDEFINED
-from mlm_lab.evaluation.measures.sentence_scoring import score_texts
+from mlm_lab.evaluation.measures.sentence_scoring import UNDEFINED, score_texts
 from mlm_lab.evaluation.task import TaskData
 from mlm_lab.tokenizers.words import first_of_words
 
@@ -62,13 +61,13 @@ class BitsPerCharacter:
         """Which text each of them is of."""
         self.tokens = 0
         for owner, encoding in enumerate(encodings):
-            ids = np.array(encoding.ids, dtype=np.int64)
+            ids, first = np.array(encoding.ids, dtype=np.int64), starts[self.tokens : self.tokens + len(encoding)]
             for at in range(0, len(ids), room):
                 self.ids.append(ids[at : at + room])
-                self.starts.append(starts[self.tokens + at : self.tokens + min(at + room, len(ids))])
+                self.starts.append(first[at : at + room])
                 self.owners.append(owner)
             self.tokens += len(ids)
-        self.parts = np.bincount(self.owners, minlength=len(self.texts))
+        self.characters = sum(len("".join(text.split())) for text in self.texts)
         unread = [
             unread_characters(text, encoding, tokenizer.vocabulary.unk_id) for text, encoding in zip(self.texts, encodings, strict=True)
         ]
@@ -80,13 +79,12 @@ class BitsPerCharacter:
 
     def __call__(self, subject: Subject, seed: int) -> Outcome:
         scores = {rule: values for rule, values in score_texts(subject, self.ids, self.starts).items() if rule not in NO_PROBABILITY}
-        characters = sum(len("".join(text.split())) for text in self.texts)
         facts = {
             "examples": {"dev": len(self.texts)},
-            "characters": characters,
+            "characters": self.characters,
             "unread_characters": self.unread,
             "tokens": self.tokens,
-            "cut": {"dev": int((self.parts > 1).sum())},
+            "cut": {"dev": int((np.bincount(self.owners) > 1).sum())},
         }
         if not scores:
             return Outcome({METRIC: None}, [], facts=facts | {"notes": [UNDEFINED]})
@@ -100,10 +98,10 @@ class BitsPerCharacter:
         notes = [NOTE]
         if self.unread:
             notes.append(
-                f"{self.unread:,} of {characters:,} characters are unknown to the vocabulary: they cost their bytes, "
-                f"{self.unread_bits.sum() / characters:.3f} bits a character"
+                f"{self.unread:,} of {self.characters:,} characters are unknown to the vocabulary: they cost their bytes, "
+                f"{self.unread_bits.sum() / self.characters:.3f} bits a character"
             )
-        metrics = {metric_of(rule): float(of_rule.sum()) / characters for rule, of_rule in bits.items()}
+        metrics = {metric_of(rule): float(of_rule.sum()) / self.characters for rule, of_rule in bits.items()}
         return Outcome(metrics, lines, facts=facts | {"notes": notes})
 
 

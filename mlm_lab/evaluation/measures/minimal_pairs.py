@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mlm_lab.evaluation.measures.measure import Outcome, Subject
-from mlm_lab.evaluation.measures.sentence_scoring import score_texts
+from mlm_lab.evaluation.measures.sentence_scoring import UNDEFINED, score_texts
 from mlm_lab.evaluation.task import PairExample, TaskData
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 MAIN_RULE = "pll"
 """The one that is called `accuracy`; another stands beside it as RULE/accuracy."""
 NOTE = "scores of different objectives, or by different rules, are not compared; small models go by length and frequency too"
-UNDEFINED = "this model scores no sentences: it predicts no tokens, or has never read the mask token"
 
 
 def metric_of(rule: str) -> str:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from mlm_lab.types import Sentences
 
+UNDEFINED = "this model scores no sentences: it predicts no tokens, or has never read the mask token"
+"""The note of a measure that came to no number for it."""
 BATCH_TOKENS = 1024
 """Of a batch of texts, each of which a masked model reads as many times as it has tokens."""
 

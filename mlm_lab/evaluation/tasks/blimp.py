@@ -6,7 +6,7 @@ Files evaluation.data_dir/blimp/PARADIGM.jsonl(.gz), as many as there are, or al
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -19,7 +19,7 @@ from mlm_lab.evaluation.hash_order import first_by_hash
 from mlm_lab.evaluation.hub_sets import check_hub_set
 from mlm_lab.evaluation.measures.minimal_pairs import MinimalPairs, accuracies, metrics_of, preferred
 from mlm_lab.evaluation.settings import Evaluation
-from mlm_lab.evaluation.task import Check, PairExample, Task, TaskData
+from mlm_lab.evaluation.task import Check, PairExample, ScoredTask, TaskData
 from mlm_lab.objectives.sentence_scores import RULES
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ SUFFIXES = (".jsonl", ".jsonl.gz")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Blimp(Task):
+class Blimp(ScoredTask):
     """Accuracy over minimal pairs, the mean of the paradigms, for each rule by which the objective's model scores a sentence
     (objectives/sentence_scores.py). `accuracy` is that of the pseudo-log-likelihood; other rules have columns of their own, since scores
     of different objectives are not compared.
@@ -47,18 +47,8 @@ class Blimp(Task):
 
     ADDED: ClassVar[Mapping[str, object]] = {"by_paradigm": False}
 
-    def pools(self, evaluation: Evaluation) -> bool:
-        return False
-
     def checks(self) -> tuple[Check, ...]:
         return (*super().checks(), ("pairs", self.pairs, self.pairs is None or self.pairs >= 1, "at least 1, or null"))
-
-    @property
-    def reads_heads(self) -> bool:
-        return True
-
-    def seeds(self, evaluation: Evaluation, first: int) -> Sequence[int]:
-        return range(1)
 
     def check(self, evaluation: Evaluation) -> None:
         if evaluation.data_dir is None:

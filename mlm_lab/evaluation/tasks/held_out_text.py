@@ -14,7 +14,7 @@ from mlm_lab.evaluation.hash_order import first_by_hash
 from mlm_lab.evaluation.hub_sets import check_hub_set
 from mlm_lab.evaluation.measures.bits import BitsPerCharacter
 from mlm_lab.evaluation.settings import Evaluation
-from mlm_lab.evaluation.task import Check, Task, TaskData, TextExample
+from mlm_lab.evaluation.task import Check, ScoredTask, TaskData, TextExample
 
 if TYPE_CHECKING:
     from mlm_lab.tokenizers.loading import LoadedTokenizer
@@ -26,8 +26,8 @@ UNKNOWN = "<unk>"
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldOutText(Task):
-    """Bits a character of whole sentences (measures/bits.py), each read by itself. Nothing is trained.
+class HeldOutText(ScoredTask):
+    """Bits a character of whole sentences (measures/bits.py), each read by itself.
 
     Sentences that end with a stop, so no headings, whose quotation marks close, and without <unk>; different ones only. That the text was
     not in the training text is the user's to see to: the overlap is counted where the training text is at hand. WikiText comes with spaces
@@ -55,19 +55,9 @@ class HeldOutText(Task):
             ("characters", list(bounds), len(bounds) == 2 and 1 <= bounds[0] <= bounds[-1], "[at least, at most], from 1 on"),
         )
 
-    def pools(self, evaluation: Evaluation) -> bool:
-        return False
-
-    @property
-    def reads_heads(self) -> bool:
-        return True
-
     @property
     def ranked_within(self) -> tuple[str, ...]:
         return (*super().ranked_within, "tokenizer.lowercase")
-
-    def seeds(self, evaluation: Evaluation, first: int) -> range:
-        return range(1)
 
     def check(self, evaluation: Evaluation) -> None:
         """Read a file to its end: what is wrong with it is better known before pretraining than after it."""
