@@ -11,6 +11,7 @@
         evaluation/TASK/seed_N-KEY/   per-example predictions of a cell; KEY starts the hash of what determines it
         evaluation/submission/seed_N/ predictions for a test server
     OUTPUT_DIR/floors/TASK/init_N-KEY/  the same on random weights, shared by all runs
+    OUTPUT_DIR/step_times/KEY.json      the time of a step, shared by the runs whose steps cost the same (training/step_times.py)
 
 summary.json, written whole by each update (a reader sees the old one or the new one, never a part); a number that is not finite is null:
 
@@ -21,13 +22,14 @@ summary.json, written whole by each update (a reader sees the old one or the new
     evaluated              what of the evaluation is finished: the hash of each task's cells (run_config.evaluations_asked)
     config_hash            64 hexadecimal digits; weights_sha256 of the encoder and heads after the last step
     budget_steps           the budget in optimiser steps; frozen at the first start
+    step_time              {key, seconds}: what a budget in hours was turned into steps by (training/step_times.py)
     steps, tokens          optimiser steps done; raw corpus tokens
     positions              non-padding inputs, encoder and decoder; supervised_positions: targets; dropped_slots: targets without a slot
     skipped_steps          steps without an update, since the gradient was not finite (training/finite.py)
     flops                  {total, head}: of the run, and the vocabulary projection's part
     parameters             {total, ...}
     precision              what the steps ran in (trainer.precision with auto resolved)
-    seconds, tokens_per_second, peak_memory_bytes     timings: the only fields that two runs of the same bits may differ in
+    seconds, tokens_per_second, peak_memory_bytes     timings: with step_time the only fields that two runs of the same bits may differ in
     metrics                {name: value}, val/loss among them; unigram_loss, unigram_accuracy and neighbour_loss: the same targets by
                            frequency and by their two neighbours alone; left_plateau, plateau_left_step: whether and by which step the run
                            knew more than frequencies, with plateau_mark, the loss that says so (training/plateau.py; null: not watched)

@@ -63,23 +63,26 @@ def undeclared_differences(rows: Sequence[Row], factors: Iterable[str], tuned_ke
     return found
 
 
-def warnings(rows: Sequence[Row]) -> list[str]:
-    """What the reader should know of the code that made the runs."""
+def warnings(rows: Sequence[Row], baseline: str | None) -> list[str]:
+    """What the reader of a table should know of the code that made its runs."""
     return [
-        f"The runs differ in {difference}.{_and_in_arms(rows, column)}" for column in _WARNED for difference in _difference(rows, column)
+        f"The runs differ in {difference}.{_apart(rows, column, baseline)}"
+        for column in _WARNED
+        for difference in _difference(rows, column)
     ]
 
 
-def _and_in_arms(rows: Sequence[Row], column: str) -> str:
-    """What it means where no arm has runs of both kinds."""
+def _apart(rows: Sequence[Row], column: str, baseline: str | None) -> str:
+    """Which arms share no version with the baseline."""
     of_arms: dict[str, set[str]] = {}
     for row in rows:
         of_arms.setdefault(row.get("arm", ""), set()).add(row.get(column, ""))
-    if any(len(values) > 1 for values in of_arms.values()):
+    theirs = of_arms.get(baseline or "")
+    odd = [arm for arm, values in of_arms.items() if theirs is not None and values.isdisjoint(theirs)]
+    if not odd:
         return ""
-    kinds = list(of_arms.values())
-    odd = ", ".join(f"`{arm}`" for arm, values in sorted(of_arms.items()) if values != max(kinds, key=kinds.count))
-    return f" No arm has more than one of them, so what they change would pass for a difference between arms; unlike the others: {odd}."
+    arms = ", ".join(f"`{arm}`" for arm in sorted(odd))
+    return f" No run of the baseline has what these arms have, so what it changes would pass for a difference from the baseline: {arms}."
 
 
 def refuse_undeclared(differences: Sequence[Difference], rows: Sequence[Row], name: str) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -272,9 +273,11 @@ def _curves(canvas: Canvas, column: str, table: Table, curves: Mapping[str, Sequ
 
 
 def _curve_column(table: Table, declaration: Declaration, curves: Mapping[str, Sequence[Row]]) -> str | None:
-    """What the curves show: the primary metric where it is measured on the way, else the first named probe, any probe, val/loss."""
+    """What the curves show: the primary metric where it is measured on the way, else the first named probe, the probe that most runs have,
+    val/loss."""
     hashes = [row["config_hash"] for rows in table.by_arm.values() for row in rows]
-    present = sorted({name for key in hashes for line in curves.get(key, [])[-1:] for name in line})
+    runs = Counter(name for key in hashes for line in curves.get(key, [])[-1:] for name in line)
+    present = sorted(runs, key=lambda name: (-runs[name], len(name), name))
     losses = [name for name in present if name.startswith("probe/") and name.endswith("_loss")]
     wanted = [declaration.metric, *(name for name in declaration.named if name in losses), *losses, "val/loss"]
     return next((name for name in wanted if name in present), None)

@@ -184,6 +184,7 @@ def _row(summary: Mapping, config: Mapping, study: str) -> Row:
         "git_commit": summary.get("git_commit"),
         "versions/torch": (summary.get("versions") or {}).get("torch"),
         **{f"hardware/{name}": _joined(value) for name, value in (summary.get("hardware") or {}).items()},
+        **{f"step_time/{name}": value for name, value in (summary.get("step_time") or {}).items()},
         **{f"fingerprints/{name}": value for name, value in (summary.get("fingerprints") or {}).items()},
         **{name: value for name, value in metrics.items() if isinstance(value, int | float | None)},
         "left_plateau": metrics.get("left_plateau", _left(metrics)),

@@ -13,13 +13,14 @@ _INTERVALS = (
     f"{PERCENT}. "
     "Arms are compared with the baseline by randomised blocks, a seed being a block; arms whose spread is that between seeds share one "
     "estimate of it. The simultaneous interval of a difference holds for all arms of the metric at once (Dunnett). The primary contrast, "
-    "named before the runs, is tested uncorrected; all others of a metric by Holm. Each metric is a family of its own: over several "
-    "metrics nothing is corrected, which is why one is primary."
+    "named before the runs, is tested uncorrected; all others of a metric by Holm. Words follow p, and at the edge the simultaneous "
+    "interval may say otherwise. Each metric is a family of its own: over several metrics nothing is corrected, which is why one is "
+    "primary."
 )
 _WORDS = (
     "The words: better or worse, where the difference is told from zero; equivalent within d, where two one-sided tests show it smaller "
-    "than the margin d; not resolved, where neither is shown, with the difference that so many seeds would have shown in four cases of "
-    "five."
+    "than the margin d, which goes before the other two; not resolved, where neither is shown, with the difference that so many seeds "
+    "would have shown in four cases of five."
 )
 _EVERY_RUN = (
     "A permutation p is given where the number of seeds lets it reach the level (from 6). Every finished run counts, on the plateau or "

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from mlm_lab.report.gather import Damaged
-from mlm_lab.report.rows import Row, text
+from mlm_lab.report.rows import CONFIG, Row, spelt_alike, text
 
 COMMON, TUNED = "common", "tuned"
 """The two tables: every arm at one learning rate, and each at its own."""
 TUNE_JSON, POINTS_JSON = "tune.json", "points.json"
+TUNED_ALIKE = ("key", "metric", "goal", "seed", "budget_share", "values")
+"""What of tune.json says how arms were tuned: what was chosen in another way is not mixed with it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,15 +77,41 @@ def _reason(lines: Sequence[str]) -> str:
 
 
 def read_tune(*folders: Path) -> dict | None:
-    """tune.json of the first folder that has a readable one."""
+    """tune.json of the first folder that has a readable one, with the arms that it lacks from the others."""
+    merged = None
     for folder in folders:
         try:
             found = json.loads((folder / TUNE_JSON).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue
         if isinstance(found, dict) and isinstance(found.get("arms"), dict):
-            return found
-    return None
+            merged = found if merged is None else merge_tunes(merged, found)
+    return merged
+
+
+def merge_tunes(first: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """The first with the arms that the other alone has, if both were tuned alike."""
+    if any(first.get(name) != other.get(name) for name in TUNED_ALIKE):
+        return dict(first)
+    merged = {name: {**(other.get(name) or {}), **(first.get(name) or {})} for name in ("common", "arms")}
+    costs = [arm.get("cost") for arm in merged["arms"].values()]
+    total = {name: sum(cost[name] for cost in costs) for name in costs[0]} if costs and all(costs) else first.get("cost")
+    return {**first, **merged, "cost": total}
+
+
+def as_chosen(records: Sequence[Record], rows: Sequence[Row], key: str, tune: Mapping[str, Any]) -> list[Record]:
+    """The records without the tuned table for runs at a value that is not their arm's any more, since further values were tried.
+
+    key: that is tuned. tune: tune.json.
+    """
+    values = {row["config_hash"]: row.get(CONFIG + key) for row in rows}
+    return [replace(record, tables=_tables_of(record, values.get(record.config_hash), tune)) for record in records]
+
+
+def _tables_of(record: Record, value: str | None, tune: Mapping[str, Any]) -> tuple[str, ...]:
+    best = (tune["arms"].get(record.arm) or {}).get("best")
+    past = value is not None and best is not None and spelt_alike(best) != value
+    return tuple(table for table in record.tables if not (past and table == TUNED))
 
 
 def failed_rows(records: list[Record], known: set[str]) -> list[Row]:

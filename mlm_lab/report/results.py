@@ -31,7 +31,7 @@ _THEN = (
     "precision",
     "evaluated",
 )
-_GROUPS = ("hardware/", "versions/", "git_commit", "error", "failure", "fingerprints/")
+_GROUPS = ("step_time/", "hardware/", "versions/", "git_commit", "error", "failure", "fingerprints/")
 _CURVE_FIRST = ("config_hash", "step", "tokens", "seconds", "flops")
 
 
@@ -59,7 +59,8 @@ def merge(known: Iterable[Row], found: Iterable[Row]) -> tuple[list[Row], list[s
     """The known rows with what was found, in the known order, new ones after them; and a line for each conflict.
 
     Of the same weights, what was found goes before what was known, and what only the known row has (an evaluation whose folder is gone)
-    stays. Of other weights one row is kept whole, a finished one before another, and what was found before what was known.
+    stays; of a metric that was found, nothing of before: a score that is no longer defined is none. Of other weights one row is kept
+    whole, a finished one before another, and what was found before what was known.
     """
     merged = {row["config_hash"]: row for row in known}
     conflicts = []
@@ -70,13 +71,19 @@ def merge(known: Iterable[Row], found: Iterable[Row]) -> tuple[list[Row], list[s
         if old and not same and old.get("weights_sha256") and row.get("weights_sha256"):
             conflicts.append(f"{name[:12]}: the run folder holds other weights than the recorded row; the row of the folder is kept")
         if same and old:
-            merged[name] = {**old, **row, "status": _better(old, row)}
+            kept = _without(old, [column.removesuffix("/n") for column in row if column.endswith("/n")])
+            merged[name] = {**kept, **row, "status": _better(old, row)}
             if merged[name]["status"] == "finished":
                 for column in ("error", "failure"):
                     merged[name].pop(column, None)
         elif row.get("status") == "finished" or old.get("status") != "finished":
             merged[name] = row
     return list(merged.values()), conflicts
+
+
+def _without(row: Row, metrics: Sequence[str]) -> Row:
+    """The row without these metrics and what belongs to them."""
+    return {name: cell for name, cell in row.items() if not any(name == metric or name.startswith(f"{metric}/") for metric in metrics)}
 
 
 def _better(old: Row, new: Row) -> str:

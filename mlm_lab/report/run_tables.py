@@ -13,6 +13,7 @@ from mlm_lab.report.document import Table
 from mlm_lab.report.gather import FINISHED, OVERLAP
 from mlm_lab.report.outcomes import failed_cells, is_flagged
 from mlm_lab.report.placing import in_table
+from mlm_lab.report.records import COMMON, TUNED
 from mlm_lab.report.rows import CONFIG, Row, flag, number
 from mlm_lab.report.study import Study
 from mlm_lab.report.tables import mark_arm, slug
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from mlm_lab.sweep.sweep_file import Tune
 
 _MISSING = "not run"
+_RATE = {COMMON: "the common one", TUNED: "its own"}
 _MEBI = 2**20
 _TIME_TOLERANCE = 0.05
 """Share of its hours that a run may miss them by. Its steps are found from some seconds of them, in which the machine may have done other
@@ -62,14 +64,16 @@ def _status(rows: Sequence[Row]) -> dict[tuple[str, int | None], str]:
     return status
 
 
-def plateau(table: Analysed) -> Table:
+def plateau(table: Analysed, of_table: str = "") -> Table:
+    """of_table: behind the caption, where there are two tables."""
     rows = []
     for arm, part in table.plateau.items():
         steps = sorted(step for row in table.by_arm[arm] if (step := number(row, "plateau_left_step")) is not None)
         middle = f"{steps[(len(steps) - 1) // 2]:,.0f}" if steps else "-"
         rows.append([arm, f"{part.k} of {part.n}", _exact(part), middle])
     note = "Exact interval (Clopper and Pearson). Step: of the runs that left, the median; the lower of the middle two."
-    return Table("plateau", "Runs that left the plateau", ["arm", "left it", "95 % interval of the share", "step"], rows, note)
+    columns = ["arm", "left it", "95 % interval of the share", "step"]
+    return Table(slug(f"plateau{of_table}"), f"Runs that left the plateau{of_table}", columns, rows, note)
 
 
 def _exact(part: Proportion) -> str:
@@ -144,21 +148,23 @@ def overlap(table: Analysed) -> Table | None:
 
 
 def pairing(study: Study) -> Table | None:
-    """What the runs of one seed share in each contrast, and what that gained, by the primary metric."""
-    primary, baseline = study.common.primary, study.declaration.baseline
-    if primary is None or primary.comparison is None or baseline not in study.common.by_arm:
+    """What the runs of one seed share in each contrast of the table that answers, and what that gained, by the primary metric."""
+    table, baseline = study.answering, study.declaration.baseline
+    primary = table.primary
+    if primary is None or primary.comparison is None or baseline not in table.by_arm:
         return None
     rows = []
     for contrast in primary.comparison.contrasts:
-        if contrast.arm not in study.common.by_arm:
+        if contrast.arm not in table.by_arm:
             continue
-        common = pairs.shared(study.common.by_arm[contrast.arm], study.common.by_arm[baseline])
+        common = pairs.shared(table.by_arm[contrast.arm], table.by_arm[baseline])
         correlation = "-" if contrast.paired_correlation is None else f"{contrast.paired_correlation:.2f}"
         gain = "-" if contrast.pairing_gain is None else f"{contrast.pairing_gain:.1f}"
         rows.append([contrast.arm, str(contrast.n), ", ".join(common) or "nothing", correlation, gain])
+    which = ", each arm at its own rate" if study.tuned is not None else ""
     note = (
-        f"By `{primary.column.label}`, against `{baseline}`. Correlation of the two arms' scores over seeds; gain: how many times the "
-        "seeds an unpaired study would need (below 1, pairing lost). Both from 3 seeds on."
+        f"By `{primary.column.label}`, against `{baseline}`{which}. Correlation of the two arms' scores over seeds; gain: how many "
+        "times the seeds an unpaired study would need (below 1, pairing lost). Both from 3 seeds on."
     )
     return Table("pairing", "Pairing by seed", ["arm", "common seeds", "shared", "correlation", "gain"], rows, note) if rows else None
 
@@ -167,26 +173,35 @@ def failures(study: Study) -> Table | None:
     """Runs without a result: failed, interrupted, at work, damaged, never started."""
     rows, every = [], [*study.rows, *study.unread]
     for row in every:
-        status = row.get("status", FINISHED)
+        status, which = row.get("status", FINISHED), _rates(row.get("tables", "").split())
         if status != FINISHED:
-            rows.append([row.get("arm") or "-", row.get("seed", "-"), f"`{row['config_hash'][:12]}`", status, row.get("error", "-")[:160]])
+            run = f"`{row['config_hash'][:12]}`"
+            rows.append([row.get("arm") or "-", which, row.get("seed", "-"), run, status, row.get("error", "-")[:160]])
     for table, planned in study.declaration.planned.items():
         known = {(row.get("arm", ""), row.get("seed", "")) for row in in_table(every, table)}
         for arm, seed in planned:
             if (arm, "" if seed is None else str(seed)) not in known:
-                rows.append([arm, "-" if seed is None else str(seed), "-", _MISSING, "-"])
+                rows.append([arm, _rates([table]), "-" if seed is None else str(seed), "-", _MISSING, "-"])
+    columns = ["arm", "rate", "seed", "run", "status", "last error"]
+    if study.declaration.tune is None:
+        columns, rows = [columns[0], *columns[2:]], [[row[0], *row[2:]] for row in rows]
     note = "They have no number, and are in no mean."
-    return Table("failures", "Runs without a result", ["arm", "seed", "run", "status", "last error"], rows, note) if rows else None
+    return Table("failures", "Runs without a result", columns, rows, note) if rows else None
 
 
-def undefined(table: Analysed) -> Table | None:
+def _rates(names: Sequence[str]) -> str:
+    """The tables that a run is of, as the report names them."""
+    return " and ".join(_RATE[name] for name in names if name in _RATE) or "-"
+
+
+def undefined(tables: Sequence[Analysed]) -> Table | None:
     """Named metrics that runs have been evaluated by, and that have no value there."""
-    rows = []
-    for result in table.metrics:
+    seeds: dict[tuple[str, str], set[int]] = {}
+    for result in (result for table in tables for result in table.metrics if result.named):
         for arm, of_arm in result.scores.items():
-            seeds = [str(seed) for seed, score in of_arm.items() if score is None]
-            if result.named and seeds:
-                rows.append([arm, f"`{result.column.label}`", ", ".join(seeds)])
+            if without := {seed for seed, score in of_arm.items() if score is None}:
+                seeds.setdefault((arm, f"`{result.column.label}`"), set()).update(without)
+    rows = [[*which, ", ".join(map(str, sorted(found)))] for which, found in seeds.items()]
     note = "The evaluation ran and came to no number: minimal pairs need a mask token that was trained, for one."
     return Table("undefined", "Scores that are not defined", ["arm", "metric", "seeds"], rows, note) if rows else None
 
@@ -194,9 +209,8 @@ def undefined(table: Analysed) -> Table | None:
 def flagged(study: Study) -> Table | None:
     """Finished runs that stayed on the plateau, that took longer or shorter than their budget in hours, or with a fine-tuning that answers
     every example alike or has no number."""
-    tables = [study.common, *([study.tuned] if study.tuned is not None else [])]
-    runs = {row["config_hash"]: (arm, row) for table in tables for arm, rows in table.by_arm.items() for row in rows}
-    metrics = list(dict.fromkeys(result.column.metric for table in tables for result in table.metrics))
+    runs = {row["config_hash"]: (arm, row) for table in study.tables for arm, rows in table.by_arm.items() for row in rows}
+    metrics = list(dict.fromkeys(result.column.metric for table in study.tables for result in table.metrics))
     rows = []
     for arm, row in runs.values():
         why = ["stayed on the plateau"] if flag(row, "left_plateau") is False else []

@@ -29,10 +29,10 @@ def compose_document(study: Study, figures: Mapping[str, str]) -> Document:
     blocks = [
         *_answer(study),
         *_state(study),
-        *what_was_run(study.common, study.declaration),
+        *what_was_run(study.tables, study.declaration),
         *_results(study, study.common, {file: text for file, text in figures.items() if _TUNED not in file}),
         *_tuned(study, {file: text for file, text in figures.items() if _TUNED in file}),
-        *_plateau(study.common),
+        *_plateau(study),
         *_budgets(study),
         *_published(study),
         *_not_comparable(study),
@@ -89,7 +89,17 @@ def _verdict(table: Table | None, declared: Declaration, lead: str) -> str:
         f"{found} The difference is {score(contrast.difference, sign=True)}{f' {unit}' if unit else ''} over {_seeds(contrast.n)}"
         + (f", {PERCENT} interval{of_all} {interval(low, high, sign=True)}" if low is not None else "")
         + (f", p {tables.equals(contrast.p_adjusted)}" if contrast.p_adjusted is not None else "")
-        + f"; {'more' if result.higher_is_better else 'less'} is better.{_could_be_seen(contrast)}"
+        + f"; {'more' if result.higher_is_better else 'less'} is better.{_own_spread(contrast)}{_could_be_seen(contrast)}"
+    )
+
+
+def _own_spread(contrast: Contrast) -> str:
+    """Where the pool is not right about the pair."""
+    if not tables.spread_is_its_own(contrast):
+        return ""
+    return (
+        " The two arms vary more over the seeds than the others, whose spread this test takes for theirs; by their own differences p "
+        f"{tables.equals(contrast.p_own)}, which is the one to believe."
     )
 
 
@@ -144,8 +154,7 @@ def _state(study: Study) -> Iterator[Block]:
 
 def _stuck(study: Study) -> Iterator[Block]:
     """What no verdict shows: runs that learnt nothing have numbers like the others."""
-    tables = [study.common, *([study.tuned] if study.tuned is not None else [])]
-    runs = {row["config_hash"]: (arm, row) for table in tables for arm, rows in table.by_arm.items() for row in rows}
+    runs = {row["config_hash"]: (arm, row) for table in study.tables for arm, rows in table.by_arm.items() for row in rows}
     left: dict[str, list[bool]] = {}
     for arm, row in runs.values():
         if (known := flag(row, "left_plateau")) is not None:
@@ -161,8 +170,7 @@ def _stuck(study: Study) -> Iterator[Block]:
 
 def _failed(study: Study) -> Iterator[Block]:
     """Runs that are missing for what they computed: what is left of their arms was selected by its outcome."""
-    tables = [study.common, *([study.tuned] if study.tuned is not None else [])]
-    arms = {row["config_hash"]: arm for table in tables for arm, rows in table.failed.items() for row in rows}
+    arms = {row["config_hash"]: arm for table in study.tables for arm, rows in table.failed.items() for row in rows}
     if arms:
         counts = ", ".join(f"`{arm}` ({list(arms.values()).count(arm)})" for arm in dict.fromkeys(arms.values()))
         failed = "1 run failed by itself" if len(arms) == 1 else f"{len(arms)} runs failed by themselves"
@@ -221,15 +229,17 @@ def _tuned(study: Study, figures: Mapping[str, str]) -> Iterator[Block]:
     yield from (Figure(file, text) for file, text in figures.items())
 
 
-def _plateau(table: Table) -> Iterator[Block]:
-    if not table.plateau:
+def _plateau(study: Study) -> Iterator[Block]:
+    tables = {name: table for name, table in zip((COMMON, TUNED), study.tables, strict=False) if table.plateau}
+    if not tables:
         return
     yield Heading("Who left the plateau")
     yield Paragraph(
         "A small encoder sits on the loss that token frequencies alone give, for a while or for good. How many runs of an arm left it "
         "is an endpoint of its own."
     )
-    yield run_tables.plateau(table)
+    for name, table in tables.items():
+        yield run_tables.plateau(table, _OF_TABLE[name])
 
 
 def _budgets(study: Study) -> Iterator[Block]:
@@ -251,6 +261,8 @@ def _published(study: Study) -> Iterator[Block]:
     yield Paragraph(
         "Published numbers come from other models, corpora and budgets, so only directions are compared: a difference in one score, on one "
         "split, under one protocol, and larger than two runs of one recipe differ by."
+        + " Ours are those with each arm at its own rate."
+        * (study.tuned is not None)
     )
     for published in study.published:
         yield published_tables.facts(published)
@@ -281,7 +293,8 @@ def _pairing(study: Study) -> Iterator[Block]:
     if table is None:
         return
     yield Heading("What was paired")
-    pool = study.common.primary.comparison.pool if study.common.primary and study.common.primary.comparison else None
+    primary = study.answering.primary
+    pool = primary.comparison.pool if primary and primary.comparison else None
     gain = f" Without pairing, {pool.pairing_gain:.1f} times as many seeds would say as much." if pool and pool.pairing_gain else ""
     yield Paragraph(
         "Runs of two arms with one seed share what can be shared: the initial weights where the shapes are equal, the order of the text, "
@@ -291,11 +304,13 @@ def _pairing(study: Study) -> Iterator[Block]:
 
 
 def _listing(study: Study) -> Iterator[Block]:
-    tables_of_runs = run_tables.failures(study), run_tables.flagged(study), run_tables.undefined(study.common)
+    tables_of_runs = run_tables.failures(study), run_tables.flagged(study), run_tables.undefined(study.tables)
     found: Sequence = [table for table in tables_of_runs if table is not None]
     yield Heading("Failed, missing and flagged runs")
     if not found:
-        yield Paragraph("None: every planned run is finished, none stayed on the plateau, no fine-tuning collapsed or failed.")
+        planned = "every planned run is finished, " if study.declaration.planned else ""
+        looked = "none stayed on the plateau, " if any(table.plateau for table in study.tables) else ""
+        yield Paragraph(f"None: {planned}{looked}no fine-tuning collapsed or failed.")
     yield from found
 
 

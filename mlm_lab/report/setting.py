@@ -4,7 +4,7 @@ behind the names of arms, what each metric is."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from mlm_lab.report.analysis import Table as Analysed
 from mlm_lab.report.declaration import Declaration
@@ -44,12 +44,13 @@ _PARTS = {"masked": " at [MASK]", "random": " where a random token stands", "kep
 _SCORES = {"loss": "cross-entropy", "perplexity": "exponential of the cross-entropy", "accuracy": "share of right predictions"}
 
 
-def what_was_run(table: Analysed, declaration: Declaration) -> Iterator[Block]:
-    """The section; nothing where no run is finished."""
+def what_was_run(tables: Sequence[Analysed], declaration: Declaration) -> Iterator[Block]:
+    """The section; nothing where no run is finished. tables: the first is described, all count where it says what all runs have."""
+    table = tables[0]
     if not table.by_arm:
         return
     yield Heading("What was run and measured")
-    shared = ", ".join(f"`{word}`" for word in _shared(table))
+    shared = ", ".join(f"`{word}`" for word in _shared(tables))
     if shared:
         yield Paragraph(f"All runs have alike: {shared}. `results.csv` has every key of every run.")
     if (described := arms(table, declaration)) is not None:
@@ -58,9 +59,9 @@ def what_was_run(table: Analysed, declaration: Declaration) -> Iterator[Block]:
         yield described
 
 
-def _shared(table: Analysed) -> Iterator[str]:
+def _shared(tables: Sequence[Analysed]) -> Iterator[str]:
     """key=value of the settings that no run has otherwise; classes by their names."""
-    rows = [row for runs in table.by_arm.values() for row in runs]
+    rows = [row for table in tables for runs in table.by_arm.values() for row in runs]
     for key in _SHARED:
         values = {row.get(CONFIG + key, "null") for row in rows}
         if len(values) == 1 and (value := values.pop()) not in ("null", ""):

@@ -77,6 +77,16 @@ class Study:
     unread: Sequence[Row]
     """Runs whose folder cannot be read and that no row is recorded of; placed in arms, without a number."""
 
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """One, or the common one and the tuned one."""
+        return (self.common,) if self.tuned is None else (self.common, self.tuned)
+
+    @property
+    def answering(self) -> Table:
+        """The table that the primary contrast is tested in, as far as there is one."""
+        return self.tables[-1]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
@@ -125,6 +135,8 @@ def read_study(name: str, places: Places, words: Mapping[str, str], known: Known
     if not rows:
         _refuse_nothing(name, places)
     tune = records.read_tune(places.output_dir / "sweeps" / name, places.folder)
+    if sweep is not None and sweep.study.tune is not None and tune is not None:
+        recorded = records.as_chosen(recorded, rows, sweep.study.tune.key, tune)
     declaration = of_sweep(name, sweep, recorded, rows, tune) if sweep else of_words(name, words, rows)
     signatures = placing.Signatures(declaration, sweep)
     placing.place([*rows, *unread], declaration, recorded, signatures)
@@ -141,8 +153,8 @@ def read_study(name: str, places: Places, words: Mapping[str, str], known: Known
         tune=tune,
         records=recorded,
         examples=over_examples(tables[0], declaration.baseline, known.found.folders, kept, again, declaration.pilot_seeds),
-        published=beside(declaration, tables[0]),
-        warnings=[*comparable.warnings([row for row in rows if _counts(row)]), *known.conflicts],
+        published=beside(declaration, tables[1] or tables[0]),
+        warnings=[*_warnings(rows, declaration), *known.conflicts],
         damaged=damaged,
         unread=unread,
     )
@@ -182,6 +194,13 @@ def _checked_tables(rows: Sequence[Row], declaration: Declaration, signatures: p
     for part, key in ((common, None), (tuned, declaration.tune.key if declaration.tune else None)):
         _check([row for row in part if _counts(row)], declaration, signatures, key)
     return analyse(common, declaration, answers=declaration.tune is None), analyse(tuned, declaration) if tuned else None
+
+
+def _warnings(rows: Sequence[Row], declaration: Declaration) -> list[str]:
+    """Of each table; once where both say the same."""
+    tables = (placing.in_table(rows, table) for table in (COMMON, TUNED))
+    told = (comparable.warnings([row for row in part if _counts(row)], declaration.baseline) for part in tables)
+    return list(dict.fromkeys(line for lines in told for line in lines))
 
 
 def _check(rows: Sequence[Row], declaration: Declaration, signatures: placing.Signatures, tuned_key: str | None) -> None:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 _MISSING = "not run"
 _MEBI = 2**20
 _FLOOR = "Floor: the same encoder from random weights, mean ± standard deviation over its initialisations."
-UNLIKE = 3.0
-"""From this ratio of a pair's spread to the pool's on, the pooled test says too much (tests/statistics/test_error_rates.py)."""
 
 
 def overview(results: Sequence[MetricResult], table: Analysed) -> Table:
@@ -108,18 +106,25 @@ def _main_table(result: MetricResult, declaration: Declaration, name: str, capti
 
 
 def _p(contrast: Contrast) -> str:
-    """Of the pooled test; beside it the permutation's where the seeds can reach the level, and the pair's own where the pool is not right
-    about its spread."""
+    """Of the pooled test; beside it that of equivalence where it is shown, the permutation's where the seeds can reach the level, and the
+    pair's own where the pool is not right about its spread."""
     shown = [p_value(contrast.p_adjusted)]
+    if _is_equivalent(contrast):
+        shown.append(f"(equivalence {p_value(contrast.equivalence_p)})")
     if contrast.p_permutation is not None:
         shown.append(f"(permutation {p_value(contrast.p_permutation)})")
-    if _spread_is_its_own(contrast):
+    if spread_is_its_own(contrast):
         shown.append(f"(own spread {p_value(contrast.p_own)})")
     return " ".join(shown)
 
 
-def _spread_is_its_own(contrast: Contrast) -> bool:
-    return contrast.p_own is not None and (contrast.spread_ratio or 0.0) >= UNLIKE
+def _is_equivalent(contrast: Contrast) -> bool:
+    return contrast.equivalence_p is not None and contrast.verdict.startswith("equivalent")
+
+
+def spread_is_its_own(contrast: Contrast) -> bool:
+    """Whether the pair varies so much more than the rest of its pool that the pooled test says too much."""
+    return contrast.p_own is not None and contrast.spread_p is not None and contrast.spread_p < 1 - LEVEL
 
 
 def _note(result: MetricResult, declaration: Declaration) -> str:
@@ -136,10 +141,19 @@ def _note(result: MetricResult, declaration: Declaration) -> str:
                 f"Spread of one run about its arm and seed: {score(comparison.pool.std)}, from {len(comparison.pool.arms)} arms "
                 f"({comparison.pool.degrees_of_freedom} degrees of freedom)."
             )
-        if any(_spread_is_its_own(contrast) for contrast in comparison.contrasts):
+        if comparison.pool is not None and len({frozenset(result.scores.get(arm, ())) for arm in comparison.pool.arms}) > 1:
             parts.append(
-                f"Own spread: by the pair's own differences (paired t), uncorrected, where their spread is {UNLIKE:g} times the pool's or "
-                "more: the one to believe there."
+                "Arms have not the same seeds: a difference is adjusted for the seeds that one lacks by the other arms' runs with "
+                "them, and is not that of the two means."
+            )
+        if any(_is_equivalent(contrast) for contrast in comparison.contrasts):
+            parts.append("Equivalence: of two one-sided tests within the margin, Holm's over the arms likewise.")
+        if any(contrast.p_permutation is not None for contrast in comparison.contrasts):
+            parts.append("Permutation: of the pair's seeds alone, uncorrected.")
+        if any(spread_is_its_own(contrast) for contrast in comparison.contrasts):
+            parts.append(
+                "Own spread: by the pair's own differences (paired t), uncorrected, where they vary more than the rest of the pool "
+                f"(F test at {100 * (1 - LEVEL):.0f} %): the one to believe there."
             )
         if comparison.excluded:
             parts.append("Out of the pool: " + "; ".join(f"`{arm}` ({reason})" for arm, reason in comparison.excluded.items()) + ".")

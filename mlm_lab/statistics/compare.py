@@ -5,7 +5,8 @@ uncorrected; the others share the error rate by Holm. Arms with runs that did no
 their spread, which is that between two states and not that between seeds, stays out of the pool.
 
 The pool takes it that a run's spread is the same in all of its arms. Where one arm's is three times the others', a 5 % test of it errs in
-16 % of studies, whatever the number of seeds (tests/statistics/test_error_rates.py): each pair's own test and spread stand beside.
+16 % of studies, whatever the number of seeds (tests/statistics/test_error_rates.py): each pair's own test stands beside, with what its
+spread is to that of the rest of the pool (an F test, since the pair's differences and the rest are independent).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from mlm_lab.statistics.permutation import MOST, sign_flip_p
 from mlm_lab.statistics.power import detectable_distance, smallest_p
 from mlm_lab.statistics.proportions import Proportion
 from mlm_lab.statistics.scores import Scores, undefined_seeds, without_seeds
+from mlm_lab.statistics.spread import spread_beside_pool
 from mlm_lab.statistics.student import critical, two_sided_p
 from mlm_lab.statistics.trend import Trend, trend
 from mlm_lab.statistics.verdict import not_compared, verdict
@@ -55,7 +57,9 @@ class Contrast:
     p_own: float | None
     """Two-sided, by this pair's differences alone (paired t test), which asks for no common spread."""
     spread_ratio: float | None
-    """This pair's spread over the pool's: near 1 where the pool is right about it. Three or so, and `p_own` is the one to believe."""
+    """This pair's spread over that of the rest of the pool; None where nothing else is in it."""
+    spread_p: float | None
+    """Of a spread so much larger than the rest's by chance. Below the error rate, `p_own` is the one to believe."""
     p_permutation: float | None
     """Exact, from flipping the signs of the seeds' differences; None where too few seeds could reach the level."""
     smallest_p: float
@@ -211,6 +215,7 @@ def _contrast(pair: Pair, scores: Scores, baseline: str, family: _Family, higher
     n, arm, estimate = len(pair.seeds), pair.arm, pair.estimate
     seen = None if pair.differences is None else pairing(scores[arm], scores[baseline])
     own = pair.own if pair.own and pair.own.standard_error > 0 else None
+    spread = spread_beside_pool(own, n, pair.blocks) if own and pair.pooled else None
     flips = pair.differences is not None and smallest_p(n) < family.alpha and n <= MOST
     contrast = Contrast(
         arm=arm,
@@ -218,7 +223,8 @@ def _contrast(pair: Pair, scores: Scores, baseline: str, family: _Family, higher
         n=n,
         difference=estimate.difference if estimate else mean_difference(pair),
         p_own=own and _p(own),
-        spread_ratio=own.standard_error / estimate.standard_error if own and pair.pooled else None,
+        spread_ratio=spread and spread.ratio,
+        spread_p=spread and spread.p,
         p_permutation=sign_flip_p(pair.differences) if flips else None,
         smallest_p=smallest_p(n),
         paired_correlation=seen and seen.correlation,

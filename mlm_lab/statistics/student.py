@@ -24,6 +24,13 @@ def upper_p(t: float, degrees_of_freedom: float) -> float:
     return float(stdtr(degrees_of_freedom, -t))
 
 
+def upper_f_p(ratio: float, above: int, below: int) -> float:
+    """Probability that the ratio of two variances, of so many degrees of freedom, is at least this where both estimate one (F)."""
+    from scipy.special import fdtrc
+
+    return float(fdtrc(above, below, ratio))
+
+
 def critical(degrees_of_freedom: float, alpha: float) -> float:
     """The value that |t| exceeds with probability `alpha`."""
     from scipy.special import stdtrit

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from mlm_lab import console
 from mlm_lab.errors import Interrupted
@@ -15,8 +16,8 @@ from mlm_lab.sweep import tune
 from mlm_lab.sweep.check import check_inputs, corners
 from mlm_lab.sweep.points import Point
 from mlm_lab.sweep.progress import summary_of
-from mlm_lab.sweep.records import COMMON, TUNED, TUNING, Records, finished_elsewhere
-from mlm_lab.sweep.runner import FAILED, FINISHED, STOPPED, Job, Listed, Runner, Source, is_finished
+from mlm_lab.sweep.records import COMMON, TUNED, TUNING, Held, Records, finished_elsewhere, restore_step_times
+from mlm_lab.sweep.runner import FAILED, FINISHED, STOPPED, Job, Listed, Runner, Source, is_finished, is_in_results
 from mlm_lab.sweep.search import Search
 from mlm_lab.sweep.sweep_file import Distribution, SweepFile, Tune
 from mlm_lab.sweep.table import Display
@@ -28,7 +29,8 @@ def show(sweep: SweepFile, points: Sequence[Point]) -> None:
     """The arms, how far each is, and what can be done next."""
     console.heading(f"{sweep.name}: {sweep.study.question}" if sweep.study.question else sweep.name)
     if points:
-        rows = [_arm_row(arm, [point for point in points if point.arm == arm]) for arm in dict.fromkeys(point.arm for point in points)]
+        done = finished_elsewhere(EXPERIMENTS / (points[0].config.study or sweep.name))
+        rows = [_arm_row(arm, [point for point in points if point.arm == arm], done) for arm in dict.fromkeys(p.arm for p in points)]
         console.table(f"{len(points)} points", ("arm", "seeds", "finished", "run folders"), rows)
     else:
         rows = [(key, _range(values)) for key, values in sweep.parameters.items()]
@@ -41,9 +43,10 @@ def show(sweep: SweepFile, points: Sequence[Point]) -> None:
     console.say(f"  wandb sweep {shlex.quote(str(sweep.path))}\n      with an account; then wandb agent, on as many machines as you like")
 
 
-def _arm_row(arm: str, points: Sequence[Point]) -> tuple[object, ...]:
+def _arm_row(arm: str, points: Sequence[Point], done: Mapping[str, Held]) -> tuple[object, ...]:
     seeds = ", ".join(str(point.seed) for point in points if point.seed is not None)
-    return arm, seeds or "-", f"{sum(map(is_finished, points))} of {len(points)}", " ".join(point.folder.run_id for point in points)
+    finished = sum(is_in_results(point, done) or is_finished(point) for point in points)
+    return arm, seeds or "-", f"{finished} of {len(points)}", " ".join(point.folder.run_id for point in points)
 
 
 def _range(values: tuple | Distribution) -> str:
@@ -65,6 +68,7 @@ def run(sweep: SweepFile, points: Sequence[Point], jobs: int) -> int:
     study = config.study or sweep.name
     records = Records(config.output_dir, study)
     finished = finished_elsewhere(EXPERIMENTS / study)
+    restore_step_times(EXPERIMENTS / study, config.output_dir)
 
     def go_through(title: str, source: Source) -> None:
         total = source.cap if isinstance(source, Search) else len(source.jobs)
@@ -83,7 +87,8 @@ def run(sweep: SweepFile, points: Sequence[Point], jobs: int) -> int:
     else:
         every = [(COMMON, point) for point in points]
         if sweep.study.tune is not None:
-            every += [(TUNED, point) for point in _tune(sweep.study.tune, points, records, go_through)]
+            chosen = _tune(sweep.study.tune, points, records, EXPERIMENTS / study, go_through)
+            every += [(TUNED, point) for point in tune.tuned_points(chosen, points)]
         source = Listed([Job(point) for point in _plan(records, every)])
         go_through(study, source)
     code = _conclude(source, records)
@@ -103,13 +108,19 @@ def _plan(records: Records, points: Sequence[tuple[str, Point]]) -> list[Point]:
     return list(runs.values())
 
 
-def _tune(settings: Tune, points: Sequence[Point], records: Records, go_through: Callable[[str, Source], None]) -> list[Point]:
-    """Run the short runs of each arm, record and show what they chose. The points with their arm's own value."""
+def _tune(
+    settings: Tune, points: Sequence[Point], records: Records, experiment: Path, go_through: Callable[[str, Source], None]
+) -> dict[str, Any]:
+    """What tune.json holds: chosen by the short runs of each arm, which are run first unless the study's folder has their scores."""
     tried = tune.trials(settings, points)
-    short = [(TUNING, trial) for of_arm in tried.values() for trial in of_arm.values()]
     title = f"{settings.key} of each arm"
-    go_through(f"{records.path.name}, {title}", Listed([Job(point) for point in _plan(records, short)]))
-    chosen = tune.choose(settings, points, tried)
+    chosen = tune.chosen_before(settings, experiment, tried)
+    if chosen is None:
+        short = [(TUNING, trial) for of_arm in tried.values() for trial in of_arm.values()]
+        go_through(f"{records.path.name}, {title}", Listed([Job(point) for point in _plan(records, short)]))
+        chosen = tune.choose(settings, points, tried)
+    else:
+        console.say(f"{title}: from {experiment / tune.FILE}")
     tune.record(records, chosen)
     rows = [(arm, chosen["common"][arm], of_arm["best"], *of_arm["scores"].values()) for arm, of_arm in chosen["arms"].items()]
     cost = chosen["cost"]
@@ -118,7 +129,7 @@ def _tune(settings: Tune, points: Sequence[Point], records: Records, go_through:
     for arm, of_arm in chosen["arms"].items():
         if of_arm["best"] is None:
             console.warn(f"{arm}: none of its short runs has a {settings.metric}: it is not in the tuned table")
-    return tune.tuned_points(chosen, points)
+    return chosen
 
 
 def _conclude(source: Source, records: Records) -> int:

@@ -26,6 +26,7 @@ from typing import Any
 from mlm_lab.atomic import locked, write_text
 from mlm_lab.run_config import EVALUATED_DIGITS, RunConfig, evaluations_asked
 from mlm_lab.sweep.points import Point
+from mlm_lab.training import step_times
 
 COMMON, TUNED, TUNING = "common", "tuned", "tuning"
 """The tables that a run may belong to: every point; the points with their arm's own rate; the short runs that chose it."""
@@ -115,12 +116,22 @@ class Held:
 
 def finished_elsewhere(experiment: Path) -> dict[str, Held]:
     """What experiments/NAME/results.csv holds already, by the config_hash of finished runs whose folders may be gone."""
+    return {row["config_hash"]: _held(row) for row in _finished_rows(experiment)}
+
+
+def restore_step_times(experiment: Path, output_dir: Path) -> None:
+    """What finished runs of results.csv turned their hours into steps by, for those that follow: their arms go on with the same steps."""
+    for row in _finished_rows(experiment):
+        if row.get("step_time/key") and row.get("step_time/seconds"):
+            step_times.publish(output_dir, row["step_time/key"], float(row["step_time/seconds"]))
+
+
+def _finished_rows(experiment: Path) -> list[dict[str, str]]:
     path = experiment / RESULTS
     if not path.exists():
-        return {}
+        return []
     with path.open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row.get("status") == "finished"]
-    return {row["config_hash"]: _held(row) for row in rows}
+        return [row for row in csv.DictReader(file) if row.get("status") == "finished"]
 
 
 def _held(row: Mapping[str, str]) -> Held:

@@ -154,9 +154,8 @@ class Runner:
 
     def _skip(self, job: Job, source: Source) -> bool:
         """Settle a job that needs no process here: it is finished, or somebody else works on it."""
-        folder, config, run_hash = job.point.folder, job.point.config, job.point.config_hash
-        held = None if folder.summary_json.exists() else self._finished.get(run_hash)  # a folder knows more than its row
-        if held is not None and held.has_all_of(run_hash, config):
+        folder = job.point.folder
+        if is_in_results(job.point, self._finished):
             job.note = "its numbers are in results.csv"
             self._settle(job, FINISHED, source, skipped=True)
         elif is_finished(job.point) and self._add_study(job):
@@ -279,6 +278,12 @@ def is_finished(point: Point) -> bool:
         return run_door.is_finished(point.folder.read_summary(), point.config_hash, point.config)
     except UserError:
         return False
+
+
+def is_in_results(point: Point, finished: Mapping[str, Held]) -> bool:
+    """Whether results.csv holds all that it asks for, and its run folder is gone: a folder knows more than its row."""
+    held = None if point.folder.summary_json.exists() else finished.get(point.config_hash)
+    return held is not None and held.has_all_of(point.config_hash, point.config)
 
 
 def bound_to(parent: int, cpus: tuple[int, ...]) -> Callable[[], None]:

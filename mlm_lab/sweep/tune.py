@@ -7,11 +7,13 @@ An arm whose best value is the one it has anyway shares its runs: they stand in 
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from mlm_lab.report.records import TUNED_ALIKE, merge_tunes, read_tune
 from mlm_lab.run_config import to_dict
 from mlm_lab.sweep.points import Point, spell
 from mlm_lab.sweep.progress import metric_of, summary_of
@@ -49,6 +51,18 @@ def common_value(tune: Tune, point: Point) -> Any:
     return found
 
 
+def chosen_before(settings: Tune, experiment: Path, tried: Mapping[str, Mapping[str, Point]]) -> dict[str, Any] | None:
+    """What experiments/NAME/tune.json holds, if chosen alike, from a score of each of these short runs. Their folders may be gone."""
+    known = read_tune(experiment)
+    if known is None or any(known.get(name) != value for name, value in _asked(settings).items()):
+        return None
+    for arm, of_arm in tried.items():
+        found = known["arms"].get(arm)
+        if found is None or found["runs"] != [trial.config_hash for trial in of_arm.values()] or None in found["scores"].values():
+            return None
+    return known
+
+
 def choose(tune: Tune, points: Sequence[Point], tried: Mapping[str, Mapping[str, Point]]) -> dict[str, Any]:
     """What tune.json holds, from the finished short runs. A value whose run failed or diverged is not chosen."""
     summaries = {arm: {value: summary_of(trial.folder) for value, trial in of_arm.items()} for arm, of_arm in tried.items()}
@@ -59,30 +73,22 @@ def choose(tune: Tune, points: Sequence[Point], tried: Mapping[str, Mapping[str,
     for arm, of_arm in summaries.items():
         finished = {value: summary for value, summary in of_arm.items() if summary.get("status") == "finished"}
         scores = {value: metric_of(finished[value], tune.metric) if value in finished else None for value in of_arm}
-        known = [value for value, score in scores.items() if score is not None]
+        known = [value for value, score in scores.items() if score is not None and math.isfinite(score)]
         best = min(known, key=lambda value: sign * scores[value], default=None)
         arms[arm] = {
             "best": next((value for value in tune.values if spell(value) == best), None),
             "shared": best is not None and _is_same(best, common[arm]),
             "scores": scores,
             "runs": [tried[arm][value].config_hash for value in of_arm],
+            "cost": _cost(list(of_arm.values())),
         }
     every = [summary for of_arm in summaries.values() for summary in of_arm.values()]
-    about = {name: getattr(tune, name) for name in ("key", "metric", "goal", "seed", "budget_share")}
-    return {**about, "values": list(tune.values), "common": common, "arms": arms, "cost": _cost(every)}
+    return {**_asked(tune), "common": common, "arms": arms, "cost": _cost(every)}
 
 
 def record(records: Records, chosen: Mapping[str, Any]) -> None:
     """Write tune.json. Arms that it has of an earlier call, tuned in the same way, stay."""
-    path = records.path / FILE
-    try:
-        known = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        known = {}
-    asked = ("key", "metric", "goal", "seed", "budget_share", "values")
-    earlier = known if all(known.get(name) == chosen[name] for name in asked) else {}
-    merged = {name: {**earlier.get(name, {}), **chosen[name]} for name in ("common", "arms")}
-    records.write_json(FILE, {**chosen, **merged})
+    records.write_json(FILE, merge_tunes(chosen, known) if (known := read_tune(records.path)) else chosen)
 
 
 def tuned_points(chosen: Mapping[str, Any], points: Sequence[Point]) -> list[Point]:
@@ -96,6 +102,10 @@ def tuned_points(chosen: Mapping[str, Any], points: Sequence[Point]) -> list[Poi
         words = () if chosen["arms"][point.arm]["shared"] else (word,)
         found.append(replace(point, overrides=(*point.overrides, *words), tuned=word))
     return found
+
+
+def _asked(settings: Tune) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value := getattr(settings, name), tuple) else value for name in TUNED_ALIKE}
 
 
 def _is_same(best: str, common: Any) -> bool:

@@ -31,7 +31,8 @@ class Budget:
     flops: float | None
     """Training FLOPs in closed form (forward and backward, a multiply-add is two)."""
     hours: float | None
-    """Wall-clock hours of training steps, turned into steps once by timing a few of them; the result is frozen in the run folder."""
+    """Wall-clock hours of training steps, turned into steps once by timing a few of them. The number is frozen in the run folder, and the
+    time of a step shared with the runs of one output_dir whose steps cost the same (step_times.py)."""
 
     def __post_init__(self) -> None:
         given = {name: value for name, value in vars(self).items() if value is not None}

@@ -36,7 +36,7 @@ class Announcement(lightning.Callback):
         self.folder, self.recorder = folder, recorder
 
     def on_fit_start(self, trainer: lightning.Trainer, module: Pretraining) -> None:
-        self.folder.update_summary(budget_steps=module.total_steps)
+        self.folder.update_summary(budget_steps=module.total_steps, **({"step_time": module.step_time} if module.step_time else {}))
         # Every rank measures, since they share the machine; on a copy, for which there may be no room beside a restored optimiser.
         seconds = (
             self.recorder.throughput.seconds / module.step if module.step else module.seconds_per_step(PREDICTION_SECONDS, PREDICTION_STEPS)

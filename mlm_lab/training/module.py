@@ -14,6 +14,7 @@ from typing import Any
 import lightning
 import torch
 
+from mlm_lab.training import step_times
 from mlm_lab.training.calibration import seconds_per_step
 from mlm_lab.training.course import Course
 from mlm_lab.training.data import step_loader
@@ -39,6 +40,7 @@ class Pretraining(lightning.LightningModule):
         step: optimiser steps done.
         meter: losses and metrics since the last log row, on the device.
         skipped: steps whose gradient was not finite.
+        step_time: what a budget in hours was turned into steps by, {key, seconds} (step_times.py); None where it was not.
         stop_requested: set by the signal handler of this process; `should_stop` says whether all ranks agree.
     """
 
@@ -54,6 +56,7 @@ class Pretraining(lightning.LightningModule):
         self.meter, self.skipped = Meter(), SkippedSteps()
         self.stop_requested = False
         self._stops: torch.Tensor | None = None
+        self.step_time: dict[str, str | float] | None = None
         self._seconds_per_step: float | None = None
 
     def setup(self, stage: str) -> None:
@@ -65,7 +68,7 @@ class Pretraining(lightning.LightningModule):
         if self.settings.compile and self._device_mesh is None:
             compile_module(self.module)
         # Timed from here on, where the module computes as it will in training.
-        steps = self.total_steps or self.course.steps(lambda: self.seconds_per_step(CALIBRATION_SECONDS))
+        steps = self.total_steps or self.course.steps(self._shared_seconds_per_step)
         self.total_steps = self.trainer.strategy.broadcast(steps)
         self.factor = self.course.config.schedule.build(self.total_steps)
 
@@ -76,6 +79,19 @@ class Pretraining(lightning.LightningModule):
         shard(self.module, self._device_mesh["data_parallel"])
         if self.settings.compile:
             compile_module(self.module)
+
+    def _shared_seconds_per_step(self) -> float:
+        """What the runs under one output_dir whose steps cost the same go by: of an earlier one, or measured now."""
+        config, strategy = self.course.config, self.trainer.strategy
+        key = step_times.key_of(config, self.trainer.world_size)
+        seconds = strategy.broadcast(step_times.known(config.output_dir, key))  # so that all ranks measure, or none
+        if seconds is None:
+            seconds = self.seconds_per_step(CALIBRATION_SECONDS)
+            if self.trainer.is_global_zero:
+                seconds = step_times.publish(config.output_dir, key, seconds)
+            seconds = strategy.broadcast(seconds)
+        self.step_time = {"key": key, "seconds": seconds}
+        return seconds
 
     def seconds_per_step(self, enough_seconds: float, enough_steps: float = math.inf) -> float | None:
         """Time of the run's average step on this machine, measured on a copy the first time that it is asked for. None where there is no

@@ -164,7 +164,7 @@ def test_the_share_of_examples_in_the_training_text_is_told(tmp_path: Path) -> N
         ({"objective.mask_ratio": 0.4}, ["weights", "order", "masks"]),
         ({"objective.unit": "word"}, ["weights", "order"]),
         ({"model.num_layers": 4}, ["order", "masks"]),
-        ({"objective._target_": "mlm_lab.objectives.rtd.RTD"}, ["order"]),
+        ({"objective._target_": "mlm_lab.objectives.rtd.RTD"}, []),
         ({"max_length": 64}, ["weights"]),
         ({"seeds.init": 5}, ["order", "masks"]),
     ],
@@ -174,6 +174,33 @@ def test_what_runs_of_one_seed_share(tmp_path: Path, config: dict, common: list[
     synthetic.write_run(tmp_path / "b", seed=10, config=config)
     ours, theirs = (gather(tmp_path / name, "ratios").rows for name in "ba")
     assert pairs.shared(ours, theirs) == common
+
+
+MLM = {"objective._target_": "mlm_lab.objectives.mlm.MLM", "objective.input_format": "full_sentences"}
+SPANS = {"objective._target_": "mlm_lab.objectives.span_corruption.SpanCorruption", "objective.cross_documents": True}
+PAIRS = {"objective._target_": "mlm_lab.objectives.mlm_nsp.MLMNSP", "objective.short_seq_prob": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "alike"),
+    [
+        (MLM, {**MLM, "objective._target_": "mlm_lab.objectives.rtd.RTD"}, True),
+        (MLM, {**MLM, "objective.input_format": "contiguous"}, False),
+        (MLM, {**MLM, "objective.mask_ratio": 0.4}, True),
+        (MLM, PAIRS, False),
+        (PAIRS, {**PAIRS, "objective.mask_ratio": 0.4}, True),
+        (PAIRS, {**PAIRS, "objective._target_": "mlm_lab.objectives.sop.SOP"}, False),
+        (PAIRS, {**PAIRS, "objective.short_seq_prob": 0.0}, False),
+        (MLM, SPANS, False),
+        (SPANS, {**SPANS, "objective.mask_ratio": 0.4}, False),
+        (SPANS, {**SPANS, "objective.roll": True}, True),
+    ],
+)
+def test_the_order_is_shared_by_what_cuts_the_text_into_the_same_rows(tmp_path: Path, ours: dict, theirs: dict, alike: bool) -> None:
+    for name, config in (("a", ours), ("b", theirs)):
+        synthetic.write_run(tmp_path / name, seed=10, config=config)
+    found = pairs.shared(*(gather(tmp_path / name, "ratios").rows for name in "ab"))
+    assert ("order" in found) is alike
 
 
 def test_runs_of_other_seeds_share_nothing(tmp_path: Path) -> None:
@@ -231,8 +258,8 @@ def test_a_pair_whose_spread_is_its_own_shows_its_own_test(tmp_path: Path) -> No
     synthetic.write_study(tmp_path)
     result = read(tmp_path).common.primary
     contrast = next(iter(result.comparison.contrasts))
-    for ratio, shown in ((3.5, True), (1.2, False)):
-        contrasts = (replace(contrast, spread_ratio=ratio, p_own=0.217), *result.comparison.contrasts[1:])
+    for p, shown in ((0.01, True), (0.2, False)):
+        contrasts = (replace(contrast, spread_p=p, p_own=0.217), *result.comparison.contrasts[1:])
         changed = replace(result, comparison=replace(result.comparison, contrasts=contrasts))
         table = tables._main_table(changed, read(tmp_path).declaration, "table", "")
         assert ("own spread 0.217" in str(table.rows)) is shown and ("Own spread" in table.note) is shown

@@ -54,18 +54,21 @@ def test_precision_and_text_count_and_paths_do_not(tmp_path: Path) -> None:
 
 def test_versions_and_commits_are_told(tmp_path: Path) -> None:
     rows = rows_of(tmp_path, {}, {})
-    assert warnings(rows) == []
+    assert warnings(rows, None) == []
     rows[0]["versions/torch"] = "2.9.1"
-    assert "versions/torch" in warnings(rows)[0] and "2.9.1 (1 run)" in warnings(rows)[0]
+    assert "versions/torch" in warnings(rows, None)[0] and "2.9.1 (1 run)" in warnings(rows, None)[0]
 
 
-def test_versions_that_differ_between_arms_alone_are_told_apart(tmp_path: Path) -> None:
+def test_arms_that_share_no_version_with_the_baseline_are_named(tmp_path: Path) -> None:
     rows = rows_of(tmp_path, {}, {}, {}, {}, {})
     for row, arm, commit in zip(rows, ("low", "low", "middle", "high", "high"), "aabbb", strict=True):
         row |= {"arm": arm, "git_commit": commit}
-    assert "unlike the others: `low`." in warnings(rows)[0]
+    assert warnings(rows, "low")[0].endswith("for a difference from the baseline: `high`, `middle`.")
+    assert warnings(rows, "high")[0].endswith("for a difference from the baseline: `low`.")
     rows[1]["git_commit"] = "b"
-    assert "unlike" not in warnings(rows)[0], "an arm with both shows what the version does"
+    assert "baseline" not in warnings(rows, "low")[0], "a baseline with both has what each of the others has"
+    rows[2]["git_commit"] = "c"
+    assert warnings(rows, "low")[0].endswith("for a difference from the baseline: `middle`.")
 
 
 def test_a_study_with_an_extra_differing_key_is_refused(tmp_path: Path) -> None:

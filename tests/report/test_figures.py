@@ -55,10 +55,17 @@ def test_the_curves_are_of_a_named_probe_where_the_primary_metric_has_none() -> 
     lines = {"0": [{"tokens": "1", "val/loss": "6", "probe/mlm_15_kept_loss": "1", "probe/mlm_15_loss": "6"}]}
     for metric, named, shown in [
         ("msra/f1", ("msra/f1", "val/loss", "probe/mlm_15_loss"), "probe/mlm_15_loss"),
-        ("msra/f1", ("msra/f1",), "probe/mlm_15_kept_loss"),
+        ("msra/f1", ("msra/f1",), "probe/mlm_15_loss"),
         ("val/loss", ("val/loss", "probe/mlm_15_loss"), "val/loss"),
     ]:
         assert _curve_column(table, SimpleNamespace(metric=metric, named=named), lines) == shown
+
+
+def test_the_curves_are_of_what_most_runs_have() -> None:
+    table = SimpleNamespace(by_arm={"mlm": [{"config_hash": "0"}, {"config_hash": "1"}], "rtd": [{"config_hash": "2"}]})
+    lines = {name: [{"tokens": "1", "probe/mlm_15_kept_loss": "1", "probe/mlm_15_loss": "6"}] for name in "01"}
+    lines["2"] = [{"tokens": "1", "probe/mlm_15_generator_kept_loss": "1"}]
+    assert _curve_column(table, SimpleNamespace(metric="pos_probe/accuracy", named=()), lines) == "probe/mlm_15_loss"
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ import pytest
 
 from mlm_lab.atomic import write_text
 from mlm_lab.evaluation.glue_averages import AVERAGES, average_all
-from mlm_lab.report import figures, results, run_tables, write
+from mlm_lab.report import figures, records, results, run_tables, write
 from mlm_lab.report.__main__ import main
 from mlm_lab.report.rows import number
 from mlm_lab.report.study import gather_known, read_study
@@ -426,6 +426,56 @@ def test_a_study_that_tunes_has_one_primary_contrast_and_that_at_the_arms_own_ra
     assert "Beside it, with every arm at the common `optim.peak_lr`, a secondary contrast, corrected" in top
     assert "### `probe/mlm_15_loss`, each arm at its own rate (primary)" in rest and "### `probe/mlm_15_loss`\n" in rest
     assert "the one with each arm at its own value" in rest
+
+
+def test_what_is_said_of_all_runs_holds_of_those_at_their_own_rates_too(tuned: Path) -> None:
+    text = (tuned / "report.md").read_text(encoding="utf-8")
+    assert "All runs have alike" in text and "optim.peak_lr=" not in text
+    assert "against `mask_ratio=0.15`, each arm at its own rate" in text.partition("## What was paired")[2]
+    assert "Ours are those with each arm at its own rate." in text
+
+
+def test_a_missing_run_says_at_which_rate(tuned: Path) -> None:
+    """The common run is there, the one at the arm's own rate is not."""
+    gone = next(path.parent for path in Path("runs").glob("*/config.yaml") if "peak_lr: 0.001" in path.read_text())
+    shutil.rmtree(gone)
+    (tuned / "results.csv").unlink()
+    assert main(["ratios"]) == 0
+    assert re.search(r"\| mask_ratio=0.4 \| its own \| 1[01] \| - \| not run \| - \|", (tuned / "report.md").read_text(encoding="utf-8"))
+
+
+def test_further_values_that_changed_the_choice_take_the_former_runs_out_of_the_tuned_table(tuned: Path) -> None:
+    """0.15 had the common rate as its own; a third value beats it, and its runs are to come."""
+    file = Path("runs/sweeps/ratios/tune.json")
+    tune = json.loads(file.read_text())
+    tune["arms"]["mask_ratio=0.15"] |= {"best": 0.004, "shared": False}
+    file.write_text(json.dumps(tune))
+    assert main(["ratios"]) == 0
+    study = read_study("ratios", synthetic.places(Path()), {}, gather_known("ratios", synthetic.places(Path())))
+    assert list(study.common.by_arm) == ["mask_ratio=0.15", "mask_ratio=0.4"] and list(study.tuned.by_arm) == ["mask_ratio=0.4"]
+
+
+def test_a_score_that_is_not_defined_any_more_is_none(whole: Path) -> None:
+    """An evaluation done again found every fine-tuning collapsed: the mean of before does not stand for it."""
+    folder = sorted(path.parent for path in Path("runs").glob("*/summary.json"))[0]
+    found = {"n": 3, "mean": None, "std": None, "median": None, "collapsed": [0, 1, 2], "failed": []}
+    synthetic.edit_summary(folder, evaluation={"pydocs_entities": {"f1": found}})
+    assert main(["ratios"]) == 0
+    (row,) = (row for row in results.read(whole / "results.csv") if row["config_hash"].startswith(folder.name))
+    assert "pydocs_entities/f1" not in row and "pydocs_entities/f1/floor" not in row and row["pydocs_entities/f1/collapsed"] == "3"
+
+
+def test_arms_tuned_on_two_machines_are_put_together(tmp_path: Path) -> None:
+    how = {"key": "optim.peak_lr", "metric": "val/loss", "goal": "minimize", "seed": 0, "budget_share": 0.25, "values": [1, 2]}
+    for place, arm in (("here", "a"), ("there", "b")):
+        cost = {"runs": 2, "seconds": 10.0}
+        found = {**how, "common": {arm: 1}, "arms": {arm: {"best": 1, "cost": cost}}, "cost": cost}
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "tune.json").write_text(json.dumps(found))
+    both = records.read_tune(tmp_path / "here", tmp_path / "there", tmp_path / "nowhere")
+    assert set(both["arms"]) == set(both["common"]) == {"a", "b"} and both["cost"] == {"runs": 4, "seconds": 20.0}
+    (tmp_path / "there" / "tune.json").write_text(json.dumps({**found, "seed": 1}))
+    assert set(records.read_tune(tmp_path / "here", tmp_path / "there")["arms"]) == {"a"}
 
 
 def test_until_runs_at_the_arms_own_rates_are_there_the_primary_is_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

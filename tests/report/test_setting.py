@@ -44,6 +44,6 @@ def test_the_mix_that_is_named_is_that_of_the_probes() -> None:
 def test_what_all_runs_share_and_no_key_in_which_they_differ(tmp_path: Path) -> None:
     synthetic.write_study(tmp_path)
     study = read(tmp_path)
-    shared = next(block.text for block in what_was_run(study.common, study.declaration) if isinstance(block, Paragraph))
+    shared = next(block.text for block in what_was_run(study.tables, study.declaration) if isinstance(block, Paragraph))
     assert "`objective=MLM`, `objective.replace_mix=[0.8, 0.1, 0.1]`" in shared and "`precision=bf16-mixed`" in shared
     assert "mask_ratio" not in shared and "budget.steps" not in shared, "it differs; it is null"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -206,11 +207,35 @@ def test_hours_are_measured_once_and_frozen(words, tmp_path, monkeypatch):
     from mlm_lab.training.module import Pretraining
 
     monkeypatch.setattr(Pretraining, "seconds_per_step", lambda self, *enough: 0.36)
-    words = [word for word in words if not word.startswith("budget")] + ["budget.hours=0.0005"]
-    assert run(words, tmp_path)["budget_steps"] == 5
-    (tmp_path / "weights.safetensors").unlink()
+    words = in_hours(words, tmp_path)
+    found = run(words, tmp_path / "one")
+    assert found["budget_steps"] == 5 and found["step_time"]["seconds"] == 0.36
+    (tmp_path / "one" / "weights.safetensors").unlink()
     monkeypatch.setattr(Pretraining, "seconds_per_step", lambda self, *enough: 0.001)
-    assert run(words, tmp_path)["budget_steps"] == 5
+    shutil.rmtree(tmp_path / "step_times")
+    assert run(words, tmp_path / "one")["budget_steps"] == 5
+
+
+def in_hours(words: list[str], output_dir: Path) -> list[str]:
+    return [*(word for word in words if not word.startswith("budget")), "budget.hours=0.0005", f"output_dir={output_dir}"]
+
+
+def test_seeds_and_rates_of_an_arm_get_the_same_steps(words, tmp_path, monkeypatch):
+    """The machine did other work when the second run began; a run of other steps is measured on its own."""
+    from mlm_lab.training.module import Pretraining
+
+    words = in_hours(words, tmp_path)
+    for seconds, word, steps in (
+        (0.36, "seed=1", 5),
+        (0.18, "seed=2", 5),
+        (0.18, "optim.peak_lr=0.003", 5),
+        (0.18, "objective.mask_ratio=0.3", 10),
+        (0.09, "batch_size=2", 20),
+        (0.01, "objective.mask_ratio=0.3", 10),
+    ):
+        monkeypatch.setattr(Pretraining, "seconds_per_step", lambda self, *enough, seconds=seconds: seconds)
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+        assert run([*words, word], tmp_path / "run")["budget_steps"] == steps, word
 
 
 def test_hours_are_measured_on_the_module_as_it_will_compute(words, tmp_path, monkeypatch):
@@ -225,7 +250,7 @@ def test_hours_are_measured_on_the_module_as_it_will_compute(words, tmp_path, mo
         return 0.36
 
     monkeypatch.setattr(Pretraining, "seconds_per_step", measured)
-    words = [word for word in words if not word.startswith("budget")] + ["budget.hours=0.0005"]
+    words = in_hours(words, tmp_path)
     run([*words, "trainer.activation_checkpointing=true", "trainer.attention=sdpa", "trainer.static_shapes=true"], tmp_path)
     assert seen[0] == (True, False, True)
 

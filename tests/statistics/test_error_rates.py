@@ -65,6 +65,7 @@ def outcomes(comparison: Comparison, effects: Mapping[str, float]) -> Counter:
         covered=sum(c.low <= truth[c.arm] <= c.high for c in primary),
         all_covered=all(c.simultaneous_low <= truth[c.arm] <= c.simultaneous_high for c in tested),
         apart_by_its_own=sum(c.p_own < 0.05 for c in primary),
+        unlike=sum(c.spread_p < 0.05 for c in primary),
         told_apart=sum(c.verdict in ("better", "worse") for c in primary),
         another_told_apart=any(c.verdict in ("better", "worse") for c in others),
         equivalent=sum(c.verdict.startswith("equivalent") for c in primary),
@@ -145,6 +146,12 @@ def test_unequal_spreads_in_the_pool_are_its_limit_and_the_pairs_own_test_holds(
     found = tally(seeds, 2000, spread={arm: 3.0})
     assert is_as_stated(found["told_apart"], 2000, 0.16)
     assert is_as_stated(found["apart_by_its_own"], 2000, 0.05)
+    assert found["unlike"] / 2000 > {3: 0.3, 5: 0.5, 10: 0.8}[seeds]
+
+
+@pytest.mark.parametrize("seeds", SEEDS)
+def test_spreads_that_are_alike_are_called_unlike_at_the_level(seeds: int):
+    assert is_as_stated(tally(seeds, 1000)["unlike"], 1000, 0.05)
 
 
 @pytest.mark.parametrize("seeds", SEEDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -114,6 +115,35 @@ def test_a_point_whose_numbers_are_in_results_csv_is_not_run_again(place: Path, 
     Path("experiments/good/results.csv").write_text(f"config_hash,status,val/loss\n{point.config_hash},finished,3.5\n")
     assert local.run(read(place).with_words(words), [point], 1) == 0
     assert "1 of 1 points are finished (1 were before)" in capsys.readouterr().out and not point.folder.path.exists()
+    local.show(read(place).with_words(words), [point])
+    assert "1 of 1" in capsys.readouterr().out
+
+
+def test_rates_that_the_studys_folder_has_are_not_searched_again(place: Path, capsys: pytest.CaptureFixture) -> None:
+    """The short runs' folders are gone: what they chose stands in tune.json, and the points at the chosen rates in results.csv."""
+    from mlm_lab.sweep import tune
+    from mlm_lab.sweep.reading import read
+
+    tuned = "tune: {key: optim.peak_lr, values: [0.001, 0.004], metric: val/loss, goal: minimize, seed: 9, budget_share: 0.5}"
+    text = place.read_text().replace("ordered: true", tuned)
+    place.write_text(text)
+    sweep = read(place).with_words([*SMALL, "seed=0", "objective.mask_ratio=0.4"])
+    (point,) = sweep.points()
+    tried = tune.trials(sweep.study.tune, [point])
+    for trial, loss in zip(tried[point.arm].values(), (3.0, 2.0), strict=True):
+        trial.folder.update_summary(status="finished", metrics={"val/loss": loss}, tokens=1, flops={"total": 1.0}, seconds=1.0)
+    chosen = tune.choose(sweep.study.tune, [point], tried)
+    for trial in tried[point.arm].values():
+        shutil.rmtree(trial.folder.path)
+    (own,) = tune.tuned_points(chosen, [point])
+    folder = Path("experiments/good")
+    folder.mkdir(parents=True)
+    (folder / tune.FILE).write_text(json.dumps(chosen))
+    (folder / "results.csv").write_text(f"config_hash,status,val/loss\n{point.config_hash},finished,3.5\n{own.config_hash},finished,3.4\n")
+    assert local.run(sweep, [point], 1) == 0
+    out = capsys.readouterr().out
+    assert "from experiments/good/tune.json" in out and "2 of 2 points are finished (2 were before)" in out
+    assert json.loads(Path("runs/sweeps/good/tune.json").read_text()) == json.loads(json.dumps(chosen))
 
 
 @pytest.mark.slow

@@ -11,7 +11,8 @@ import pytest
 from mlm_lab.config import compose
 from mlm_lab.report.results import write
 from mlm_lab.run_config import config_hash, evaluations_asked
-from mlm_lab.sweep.records import COMMON, TUNED, Records, finished_elsewhere
+from mlm_lab.sweep.records import COMMON, TUNED, Records, finished_elsewhere, restore_step_times
+from mlm_lab.training.step_times import known
 from tests.sweep.stubs import StubPoint, points
 
 WORDS = ["budget.steps=9", "evaluation.tasks=[pydocs_topic]"]
@@ -75,3 +76,12 @@ def test_a_record_that_stays_as_it_is_is_not_written(tmp_path: Path) -> None:
     records.plan(point, COMMON)
     records.note(point, error=None)
     assert file.stat().st_ino == before and records.read(point)["tables"] == [COMMON]
+
+
+def test_what_hours_were_turned_into_steps_by_is_restored(tmp_path: Path) -> None:
+    rows = [("a" * 64, "finished", "k" * 64, "0.25"), ("b" * 64, "failed", "l" * 64, "0.5"), ("c" * 64, "finished", "", "")]
+    lines = ["config_hash,status,step_time/key,step_time/seconds", *(",".join(row) for row in rows)]
+    (tmp_path / "results.csv").write_text("\n".join(lines) + "\n")
+    restore_step_times(tmp_path, tmp_path / "runs")
+    assert known(tmp_path / "runs", "k" * 64) == 0.25 and known(tmp_path / "runs", "l" * 64) is None
+    restore_step_times(tmp_path / "nowhere", tmp_path / "runs")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from mlm_lab.sweep import tune
@@ -51,6 +52,7 @@ def test_each_arm_gets_its_best_value_and_shares_its_runs_where_that_is_the_comm
     }
     assert chosen["arms"]["mask_ratio=0.15"]["scores"] == {"0.001": 3.0, "0.002": 2.0, "0.004": None}
     assert chosen["cost"] == {"runs": 6, "tokens": 600, "flops": 6e6, "seconds": 12.0}
+    assert chosen["arms"]["mask_ratio=0.4"]["cost"] == {"runs": 3, "tokens": 300, "flops": 3e6, "seconds": 6.0}
     points = tune.tuned_points(chosen, found.points())
     shared, own = points[:3], points[3:]
     assert [point.config_hash for point in shared] == [point.config_hash for point in found.points()[:3]]
@@ -75,3 +77,21 @@ def test_tune_json_keeps_the_arms_of_an_earlier_call_that_was_tuned_alike(tmp_pa
     assert json.loads(path.read_text()) == json.loads(json.dumps(chosen))
     tune.record(records, {**chosen, "seed": 8, "arms": {}})
     assert json.loads(path.read_text())["arms"] == {}
+
+
+def test_what_the_studys_folder_has_chosen_is_taken_if_it_is_of_these_short_runs_and_complete(tmp_path: Path) -> None:
+    found, folder = tuned_sweep(tmp_path), tmp_path / "experiments"
+    folder.mkdir()
+    tried = tune.trials(found.study.tune, found.points())
+    settings = found.study.tune
+    assert tune.chosen_before(settings, folder, tried) is None
+    chosen = choose(found, {"mask_ratio=0.15": [3.0, 2.0, 2.5], "mask_ratio=0.4": [3.0, 2.0, 1.0]})
+    (folder / tune.FILE).write_text(json.dumps(chosen))
+    assert tune.chosen_before(settings, folder, tried) == json.loads(json.dumps(chosen))
+    assert tune.chosen_before(settings, folder, {"mask_ratio=0.4": tried["mask_ratio=0.4"]}) is not None
+    longer = tuned_sweep(tmp_path).with_words([f"output_dir={tmp_path}", "budget.tokens=2000"])
+    assert tune.chosen_before(settings, folder, tune.trials(settings, longer.points())) is None
+    assert tune.chosen_before(replace(settings, metric="probe/mlm_15_loss"), folder, tried) is None
+    chosen["arms"]["mask_ratio=0.4"]["scores"]["0.004"] = None
+    (folder / tune.FILE).write_text(json.dumps(chosen))
+    assert tune.chosen_before(settings, folder, tried) is None
