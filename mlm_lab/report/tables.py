@@ -152,7 +152,7 @@ def _note(result: MetricResult, declaration: Declaration) -> str:
             parts.append("Permutation: of the pair's seeds alone, uncorrected.")
         if any(spread_is_its_own(contrast) for contrast in comparison.contrasts):
             parts.append(
-                "Own spread: by the pair's own differences (paired t), uncorrected, where they vary more than the rest of the pool "
+                "Own spread: by the pair's own differences (paired t), uncorrected, where they vary more than the pool's other arms "
                 f"(F test at {100 * (1 - LEVEL):.0f} %): the one to believe there."
             )
         if comparison.excluded:

@@ -6,7 +6,7 @@ their spread, which is that between two states and not that between seeds, stays
 
 The pool takes it that a run's spread is the same in all of its arms. Where one arm's is three times the others', a 5 % test of it errs in
 16 % of studies, whatever the number of seeds (tests/statistics/test_error_rates.py): each pair's own test stands beside, with what its
-spread is to that of the rest of the pool (an F test, since the pair's differences and the rest are independent).
+spread is to that of the other arms (spread.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mlm_lab.statistics.permutation import MOST, sign_flip_p
 from mlm_lab.statistics.power import detectable_distance, smallest_p
 from mlm_lab.statistics.proportions import Proportion
 from mlm_lab.statistics.scores import Scores, undefined_seeds, without_seeds
-from mlm_lab.statistics.spread import spread_beside_pool
+from mlm_lab.statistics.spread import spread_beside
 from mlm_lab.statistics.student import critical, two_sided_p
 from mlm_lab.statistics.trend import Trend, trend
 from mlm_lab.statistics.verdict import not_compared, verdict
@@ -57,9 +57,9 @@ class Contrast:
     p_own: float | None
     """Two-sided, by this pair's differences alone (paired t test), which asks for no common spread."""
     spread_ratio: float | None
-    """This pair's spread over that of the rest of the pool; None where nothing else is in it."""
+    """This pair's spread over that of the pool's other arms; None where there are no two of them."""
     spread_p: float | None
-    """Of a spread so much larger than the rest's by chance. Below the error rate, `p_own` is the one to believe."""
+    """Of a spread so much larger than the others' by chance. Below the error rate, `p_own` is the one to believe."""
     p_permutation: float | None
     """Exact, from flipping the signs of the seeds' differences; None where too few seeds could reach the level."""
     smallest_p: float
@@ -215,7 +215,8 @@ def _contrast(pair: Pair, scores: Scores, baseline: str, family: _Family, higher
     n, arm, estimate = len(pair.seeds), pair.arm, pair.estimate
     seen = None if pair.differences is None else pairing(scores[arm], scores[baseline])
     own = pair.own if pair.own and pair.own.standard_error > 0 else None
-    spread = spread_beside_pool(own, n, pair.blocks) if own and pair.pooled else None
+    others = {name: scores[name] for name in pair.blocks.arms if name not in (arm, baseline)} if own and pair.pooled else {}
+    spread = spread_beside(others, own, n) if others else None
     flips = pair.differences is not None and smallest_p(n) < family.alpha and n <= MOST
     contrast = Contrast(
         arm=arm,

@@ -1,17 +1,18 @@
-"""Whether a pair of arms varies more over the seeds than the others of its pool, whose common spread it is tested by."""
+"""Whether a pair of arms varies more over the seeds than the other arms, by whose common spread it is tested."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-from mlm_lab.statistics.blocks import Blocks, Estimate
+from mlm_lab.statistics.blocks import Estimate, fit_blocks
+from mlm_lab.statistics.scores import Scores
 from mlm_lab.statistics.student import upper_f_p
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
-    """A pair's spread beside that of the rest of its pool."""
+    """A pair's spread beside that of the others."""
 
     ratio: float
     """Of the two standard deviations of a run about its arm and its seed."""
@@ -19,15 +20,14 @@ class Spread:
     """One-sided (F): of a ratio at least as large where the two are alike."""
 
 
-def spread_beside_pool(own: Estimate, n: int, pool: Blocks) -> Spread | None:
-    """The pair's differences are a part of the pool's residuals, and orthogonal to the rest of them: what the pool has besides is the rest.
+def spread_beside(others: Scores, own: Estimate, n: int) -> Spread | None:
+    """The others are neither the arm nor the baseline, so that neither's spread is on both sides.
 
-    own: from the pair's differences alone, over n seeds. None where the pool has nothing besides.
+    own: from the pair's differences alone, over n seeds. None where fewer than two others have a spread about arm and seed.
     """
-    of_pair = own.standard_error**2 * n / 2
-    freedom = pool.degrees_of_freedom - own.degrees_of_freedom
-    if freedom < 1:
+    fit = fit_blocks(others, next(iter(others))) if len(others) > 1 else None
+    if fit is None or fit.degrees_of_freedom < 1:
         return None
-    rest = max(pool.std**2 * pool.degrees_of_freedom - of_pair * own.degrees_of_freedom, 0.0) / freedom
-    ratio = of_pair / rest if rest > 0 else math.inf
-    return Spread(ratio=math.sqrt(ratio), p=upper_f_p(ratio, own.degrees_of_freedom, freedom))
+    of_pair = own.standard_error**2 * n / 2
+    ratio = of_pair / fit.std**2 if fit.std > 0 else math.inf
+    return Spread(ratio=math.sqrt(ratio), p=upper_f_p(ratio, own.degrees_of_freedom, fit.degrees_of_freedom))
