@@ -225,7 +225,7 @@ def flagged(study: Study) -> Table | None:
         why += [f"{task}: {part} fine-tunings failed" for task, part in _failed_cells(row, metrics).items()]
         if why:
             rows.append([arm, row.get("seed", "-"), f"`{row['config_hash'][:12]}`", "; ".join(why)])
-    note = "They are finished and count in the tables over every run."
+    note = "They are finished and count in the tables over every run; those that missed their hours alone, in all of the others too."
     return Table("flagged", "Flagged runs", ["arm", "seed", "run", "why"], rows, note) if rows else None
 
 

@@ -376,16 +376,18 @@ def test_the_tables_compile(made: Callable[[str], Path], kind: str, tmp_path: Pa
     assert done.returncode == 0 and "Overfull" not in done.stdout, done.stdout[-2000:]
 
 
-def test_a_point_that_failed_without_a_folder_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", ["MemoryError", "Killed", "ended by SIGKILL", "torch.OutOfMemoryError: too much"])
+def test_a_point_that_failed_without_a_folder_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str) -> None:
     folders = synthetic.write_study(tmp_path)
     monkeypatch.chdir(tmp_path)
     synthetic.write_records(tmp_path, folders)
     gone = folders[4]
-    synthetic.edit_record(tmp_path, gone, error=["Traceback", "MemoryError", ""])
+    synthetic.edit_record(tmp_path, gone, error=["Traceback", error, ""])
     shutil.rmtree(gone)
     assert main(["ratios"]) == 0
     text = (tmp_path / "experiments/ratios/report.md").read_text(encoding="utf-8")
-    assert "8 of 9 runs are finished" in text and f"| mask_ratio=0.4 | 11 | `{gone.name}` | failed | MemoryError |" in text
+    assert "8 of 9 runs are finished" in text and f"| mask_ratio=0.4 | 11 | `{gone.name}` | failed | {error} |" in text
+    assert "failed by itself" not in text
     shutil.rmtree(tmp_path / "runs")
     assert main(["ratios", "--verify"]) == 0
 
