@@ -51,7 +51,8 @@ def methods(study: Study) -> list[Block]:
         )
     if declared.ordered:
         sentences.append(
-            "The arms have an order, so a trend is tested by ranks within each seed (Page, uncorrected); scores that rise and fall again may have one."
+            "The arms have an order, so a trend is tested by ranks within each seed (Page, uncorrected); scores that rise and fall again "
+            "may have one."
         )
     if declared.pilot_seeds:
         seeds = ", ".join(map(str, declared.pilot_seeds))

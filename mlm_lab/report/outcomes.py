@@ -12,7 +12,7 @@ from mlm_lab.errors import OUTSIDE
 from mlm_lab.report.gather import FAILED
 from mlm_lab.report.rows import Row, flag, number
 
-_TOLD = ("UserError: ", "error: ", "OSError: ", "MemoryError", "OutOfMemoryError: ", "torch.OutOfMemoryError: ", "Killed", "ended by SIG")
+_TOLD = ("UserError: ", "error: ", "OSError: ", "MemoryError", "OutOfMemoryError: ", "torch.OutOfMemoryError: ")
 _NOT_FINITE = "not finite"
 """How errors begin that are no outcome, and what the one says that is; for runs that were recorded before `failure` was."""
 

@@ -9,11 +9,13 @@ The report keeps both in the study's folder, so that it can be made again where 
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from mlm_lab.errors import OUTSIDE
 from mlm_lab.report.gather import Damaged
 from mlm_lab.report.rows import CONFIG, Row, spelt_alike, text
 
@@ -22,6 +24,10 @@ COMMON, TUNED = "common", "tuned"
 TUNE_JSON, POINTS_JSON = "tune.json", "points.json"
 TUNED_ALIKE = ("key", "metric", "goal", "seed", "budget_share", "values")
 """What of tune.json says how arms were tuned: what was chosen in another way is not mixed with it."""
+
+
+_ENDED_BY_OTHERS = (-signal.SIGKILL, -signal.SIGTERM)
+"""Exit codes of processes that a machine without memory, or a person, has ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +42,10 @@ class Record:
     """Which tables its run belongs to."""
     error: str | None
     """The last line that it printed before it failed."""
+    exit_code: int | None = None
+    """Of its process; minus the number of the signal that ended it."""
+    tuned: str | None = None
+    """KEY=VALUE of the tuned table."""
 
 
 def read_records(output_dir: Path, study: str, folder: Path) -> tuple[list[Record], list[Damaged]]:
@@ -65,8 +75,10 @@ def _record(values: Mapping[str, Any]) -> Record:
         arm=values["arm"],
         seed=values["seed"],
         values=dict(values["values"]),
-        tables=tuple(values.get("tables") or (COMMON,)),
+        tables=tuple(values["tables"] if values.get("tables") is not None else (COMMON,)),
         error=_reason(lines) if error else None,
+        exit_code=values.get("exit_code"),
+        tuned=values.get("tuned"),
     )
 
 
@@ -93,16 +105,26 @@ def merge_tunes(first: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str,
     """The first with the arms that the other alone has, if both were tuned alike."""
     if any(first.get(name) != other.get(name) for name in TUNED_ALIKE):
         return dict(first)
-    merged = {name: {**(other.get(name) or {}), **(first.get(name) or {})} for name in ("common", "arms")}
-    costs = [arm.get("cost") for arm in merged["arms"].values()]
-    total = {name: sum(cost[name] for cost in costs) for name in costs[0]} if costs and all(costs) else first.get("cost")
-    return {**first, **merged, "cost": total}
+    common, arms = ({**(other.get(name) or {}), **(first.get(name) or {})} for name in ("common", "arms"))
+    return part_of(max(first, other, key=lambda tune: len(tune["arms"])), common, arms)
+
+
+def part_of(tune: Mapping[str, Any], common: Mapping[str, Any], arms: Mapping[str, Any]) -> dict[str, Any]:
+    """Tuned as `tune` was, with these arms: what they cost is the sum, or for arms that do not say it what `tune` took for all of them."""
+    cost = total_cost(arms) or (tune.get("cost") if set(arms) == set(tune["arms"]) else None)
+    return {**tune, "common": dict(common), "arms": dict(arms), "cost": cost}
+
+
+def total_cost(arms: Mapping[str, Any]) -> dict[str, float] | None:
+    """What the short runs of all arms took; None where one does not say it."""
+    costs = [arm.get("cost") for arm in arms.values()]
+    return {name: sum(cost[name] for cost in costs) for name in costs[0]} if costs and all(costs) else None
 
 
 def as_chosen(records: Sequence[Record], rows: Sequence[Row], key: str, tune: Mapping[str, Any]) -> list[Record]:
     """The records without the tuned table for runs at a value that is not their arm's any more, since further values were tried.
 
-    key: that is tuned. tune: tune.json.
+    key: that is tuned. rows: for records of before they said their value. tune: tune.json.
     """
     values = {row["config_hash"]: row.get(CONFIG + key) for row in rows}
     return [replace(record, tables=_tables_of(record, values.get(record.config_hash), tune)) for record in records]
@@ -110,14 +132,16 @@ def as_chosen(records: Sequence[Record], rows: Sequence[Row], key: str, tune: Ma
 
 def _tables_of(record: Record, value: str | None, tune: Mapping[str, Any]) -> tuple[str, ...]:
     best = (tune["arms"].get(record.arm) or {}).get("best")
+    value = spelt_alike(record.tuned.partition("=")[2]) if record.tuned else value
     past = value is not None and best is not None and spelt_alike(best) != value
     return tuple(table for table in record.tables if not (past and table == TUNED))
 
 
 def failed_rows(records: list[Record], known: set[str]) -> list[Row]:
     """A row for each point that failed and left no run folder, so that the table of failures has it."""
-    return [
-        {"config_hash": record.config_hash, "status": "failed", "seed": text(record.seed), "arm": record.arm, "error": text(record.error)}
-        for record in records
-        if record.error is not None and record.config_hash not in known
-    ]
+    return [_failed_row(record) for record in records if record.error is not None and record.config_hash not in known]
+
+
+def _failed_row(record: Record) -> Row:
+    row = {"config_hash": record.config_hash, "status": "failed", "seed": text(record.seed), "arm": record.arm, "error": text(record.error)}
+    return {**row, "failure": OUTSIDE} if record.exit_code in _ENDED_BY_OTHERS else row

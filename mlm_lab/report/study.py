@@ -198,9 +198,12 @@ def _checked_tables(rows: Sequence[Row], declaration: Declaration, signatures: p
 
 def _warnings(rows: Sequence[Row], declaration: Declaration) -> list[str]:
     """Of each table; once where both say the same."""
-    tables = (placing.in_table(rows, table) for table in (COMMON, TUNED))
-    told = (comparable.warnings([row for row in part if _counts(row)], declaration.baseline) for part in tables)
-    return list(dict.fromkeys(line for lines in told for line in lines))
+    told: dict[str, str] = {}
+    for table, of_table in ((COMMON, ""), (TUNED, "With each arm at its own rate: ")):
+        counted = [row for row in placing.in_table(rows, table) if _counts(row)]
+        for line in comparable.warnings(counted, declaration.baseline):
+            told.setdefault(line, f"{of_table}{line}")
+    return list(told.values())
 
 
 def _check(rows: Sequence[Row], declaration: Declaration, signatures: placing.Signatures, tuned_key: str | None) -> None:

@@ -141,7 +141,7 @@ def _note(result: MetricResult, declaration: Declaration) -> str:
                 f"Spread of one run about its arm and seed: {score(comparison.pool.std)}, from {len(comparison.pool.arms)} arms "
                 f"({comparison.pool.degrees_of_freedom} degrees of freedom)."
             )
-        if comparison.pool is not None and len({frozenset(result.scores.get(arm, ())) for arm in comparison.pool.arms}) > 1:
+        if _lacks_seeds(result, declaration):
             parts.append(
                 "Arms have not the same seeds: a difference is adjusted for the seeds that one lacks by the other arms' runs with "
                 "them, and is not that of the two means."
@@ -166,6 +166,14 @@ def _note(result: MetricResult, declaration: Declaration) -> str:
     if result.floors:
         parts.append(_FLOOR)
     return " ".join(parts)
+
+
+def _lacks_seeds(result: MetricResult, declaration: Declaration) -> bool:
+    """Whether arms of the pool have other seeds than each other, so that the differences are adjusted: from three arms on."""
+    pool = result.comparison.pool if result.comparison else None
+    arms = pool.arms if pool is not None else ()
+    seeds = {frozenset(result.scores[arm]).difference(declaration.pilot_seeds) for arm in arms if arm in result.scores}
+    return len(arms) > 2 and len(seeds) > 1
 
 
 def _better(result: MetricResult) -> str:

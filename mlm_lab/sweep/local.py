@@ -12,6 +12,7 @@ from typing import Any
 
 from mlm_lab import console
 from mlm_lab.errors import Interrupted
+from mlm_lab.report.records import TUNE_JSON, merge_tunes
 from mlm_lab.sweep import tune
 from mlm_lab.sweep.check import check_inputs, corners
 from mlm_lab.sweep.points import Point
@@ -111,21 +112,23 @@ def _plan(records: Records, points: Sequence[tuple[str, Point]]) -> list[Point]:
 def _tune(
     settings: Tune, points: Sequence[Point], records: Records, experiment: Path, go_through: Callable[[str, Source], None]
 ) -> dict[str, Any]:
-    """What tune.json holds: chosen by the short runs of each arm, which are run first unless the study's folder has their scores."""
-    tried = tune.trials(settings, points)
-    title = f"{settings.key} of each arm"
-    chosen = tune.chosen_before(settings, experiment, tried)
-    if chosen is None:
+    """What tune.json holds. The short runs of arms that the study's folder has no scores of are run first."""
+    title, tried = f"{settings.key} of each arm", tune.trials(settings, points)
+    before = tune.chosen_before(settings, points, experiment, tried)
+    if before is not None:
+        console.say(f"{title}: {', '.join(before['arms'])} from {experiment / TUNE_JSON}")
+        tried = {arm: of_arm for arm, of_arm in tried.items() if arm not in before["arms"]}
+    chosen = before
+    if tried:
         short = [(TUNING, trial) for of_arm in tried.values() for trial in of_arm.values()]
         go_through(f"{records.path.name}, {title}", Listed([Job(point) for point in _plan(records, short)]))
-        chosen = tune.choose(settings, points, tried)
-    else:
-        console.say(f"{title}: from {experiment / tune.FILE}")
+        found = tune.choose(settings, points, tried)
+        chosen = found if before is None else merge_tunes(found, before)
     tune.record(records, chosen)
     rows = [(arm, chosen["common"][arm], of_arm["best"], *of_arm["scores"].values()) for arm, of_arm in chosen["arms"].items()]
     cost = chosen["cost"]
-    spent = f"{settings.metric} of {cost['runs']} short runs: {cost['tokens']:,} tokens, {cost['flops']:.2g} FLOPs"
-    console.table(title, ("arm", "common", "its own", *map(str, settings.values)), rows, note=spent)
+    spent = f" of {cost['runs']} short runs: {cost['tokens']:,} tokens, {cost['flops']:.2g} FLOPs" if cost else ""
+    console.table(title, ("arm", "common", "its own", *map(str, settings.values)), rows, note=f"{settings.metric}{spent}")
     for arm, of_arm in chosen["arms"].items():
         if of_arm["best"] is None:
             console.warn(f"{arm}: none of its short runs has a {settings.metric}: it is not in the tuned table")

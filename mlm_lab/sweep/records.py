@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from mlm_lab.atomic import locked, write_text
+from mlm_lab.report.rows import number
 from mlm_lab.run_config import EVALUATED_DIGITS, RunConfig, evaluations_asked
 from mlm_lab.sweep.points import Point
 from mlm_lab.training import step_times
@@ -120,10 +121,12 @@ def finished_elsewhere(experiment: Path) -> dict[str, Held]:
 
 
 def restore_step_times(experiment: Path, output_dir: Path) -> None:
-    """What finished runs of results.csv turned their hours into steps by, for those that follow: their arms go on with the same steps."""
+    """What finished runs of results.csv turned their hours into steps by, for those that follow: their arms go on with the same steps.
+    What a run under output_dir has measured stays."""
     for row in _finished_rows(experiment):
-        if row.get("step_time/key") and row.get("step_time/seconds"):
-            step_times.publish(output_dir, row["step_time/key"], float(row["step_time/seconds"]))
+        key, seconds = row.get("step_time/key"), number(row, "step_time/seconds")
+        if key and seconds:
+            step_times.publish(output_dir, key, seconds)
 
 
 def _finished_rows(experiment: Path) -> list[dict[str, str]]:

@@ -8,12 +8,12 @@ An arm whose best value is the one it has anyway shares its runs: they stand in 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mlm_lab.report.records import TUNED_ALIKE, merge_tunes, read_tune
+from mlm_lab.report.records import TUNE_JSON, TUNED_ALIKE, merge_tunes, part_of, read_tune, total_cost
 from mlm_lab.run_config import to_dict
 from mlm_lab.sweep.points import Point, spell
 from mlm_lab.sweep.progress import metric_of, summary_of
@@ -21,7 +21,6 @@ from mlm_lab.sweep.records import Records
 from mlm_lab.sweep.sweep_file import Tune
 from mlm_lab.training.budget import BUDGETS
 
-FILE = "tune.json"
 STUDY_SUFFIX = ".tuning"
 
 
@@ -51,44 +50,59 @@ def common_value(tune: Tune, point: Point) -> Any:
     return found
 
 
-def chosen_before(settings: Tune, experiment: Path, tried: Mapping[str, Mapping[str, Point]]) -> dict[str, Any] | None:
-    """What experiments/NAME/tune.json holds, if chosen alike, from a score of each of these short runs. Their folders may be gone."""
+def chosen_before(
+    settings: Tune, points: Sequence[Point], experiment: Path, tried: Mapping[str, Mapping[str, Point]]
+) -> dict[str, Any] | None:
+    """What experiments/NAME/tune.json holds of the arms, if chosen alike, that it has a score of each of these short runs of: their folders
+    may be gone. None where there is no such arm."""
     known = read_tune(experiment)
     if known is None or any(known.get(name) != value for name, value in _asked(settings).items()):
         return None
-    for arm, of_arm in tried.items():
-        found = known["arms"].get(arm)
-        if found is None or found["runs"] != [trial.config_hash for trial in of_arm.values()] or None in found["scores"].values():
-            return None
-    return known
+    found = {arm: known["arms"][arm] for arm, of_arm in tried.items() if _has_all(known["arms"].get(arm), of_arm)}
+    common = _common(settings, points, found)
+    arms = {arm: {**of_arm, "shared": _is_same(of_arm["best"], common[arm])} for arm, of_arm in found.items()}
+    return part_of(known, common, arms) if arms else None
+
+
+def _has_all(found: Mapping[str, Any] | None, of_arm: Mapping[str, Point]) -> bool:
+    runs = [trial.config_hash for trial in of_arm.values()]
+    return found is not None and found.get("runs") == runs and None not in (found.get("scores") or {"": None}).values()
 
 
 def choose(tune: Tune, points: Sequence[Point], tried: Mapping[str, Mapping[str, Point]]) -> dict[str, Any]:
     """What tune.json holds, from the finished short runs. A value whose run failed or diverged is not chosen."""
-    summaries = {arm: {value: summary_of(trial.folder) for value, trial in of_arm.items()} for arm, of_arm in tried.items()}
     sign = 1 if tune.goal == "minimize" else -1
-    first = {point.arm: point for point in reversed(points)}
-    common = {arm: common_value(tune, first[arm]) for arm in tried}
-    arms = {}
-    for arm, of_arm in summaries.items():
-        finished = {value: summary for value, summary in of_arm.items() if summary.get("status") == "finished"}
-        scores = {value: metric_of(finished[value], tune.metric) if value in finished else None for value in of_arm}
-        known = [value for value, score in scores.items() if score is not None and math.isfinite(score)]
+    common, arms = _common(tune, points, tried), {}
+    for arm, of_arm in tried.items():
+        summaries = {value: summary_of(trial.folder) for value, trial in of_arm.items()}
+        scores = {value: _score(summary, tune.metric) for value, summary in summaries.items()}
+        known = [value for value, score in scores.items() if score is not None]
         best = min(known, key=lambda value: sign * scores[value], default=None)
         arms[arm] = {
             "best": next((value for value in tune.values if spell(value) == best), None),
             "shared": best is not None and _is_same(best, common[arm]),
             "scores": scores,
-            "runs": [tried[arm][value].config_hash for value in of_arm],
-            "cost": _cost(list(of_arm.values())),
+            "runs": [trial.config_hash for trial in of_arm.values()],
+            "cost": _cost(list(summaries.values())),
         }
-    every = [summary for of_arm in summaries.values() for summary in of_arm.values()]
-    return {**_asked(tune), "common": common, "arms": arms, "cost": _cost(every)}
+    return {**_asked(tune), "common": common, "arms": arms, "cost": total_cost(arms)}
+
+
+def _score(summary: Mapping[str, Any], metric: str) -> float | None:
+    """None where the short run is not finished, or has no such number."""
+    score = metric_of(summary, metric) if summary.get("status") == "finished" else None
+    return score if score is not None and math.isfinite(score) else None
+
+
+def _common(tune: Tune, points: Sequence[Point], arms: Iterable[str]) -> dict[str, Any]:
+    first = {point.arm: point for point in reversed(points)}
+    return {arm: common_value(tune, first[arm]) for arm in arms}
 
 
 def record(records: Records, chosen: Mapping[str, Any]) -> None:
     """Write tune.json. Arms that it has of an earlier call, tuned in the same way, stay."""
-    records.write_json(FILE, merge_tunes(chosen, known) if (known := read_tune(records.path)) else chosen)
+    known = read_tune(records.path)
+    records.write_json(TUNE_JSON, merge_tunes(chosen, known) if known is not None else chosen)
 
 
 def tuned_points(chosen: Mapping[str, Any], points: Sequence[Point]) -> list[Point]:
@@ -108,11 +122,11 @@ def _asked(settings: Tune) -> dict[str, Any]:
     return {name: list(value) if isinstance(value := getattr(settings, name), tuple) else value for name in TUNED_ALIKE}
 
 
-def _is_same(best: str, common: Any) -> bool:
+def _is_same(best: Any, common: Any) -> bool:
     try:
         return float(best) == float(common)
     except (TypeError, ValueError):
-        return best == spell(common)
+        return spell(best) == spell(common)
 
 
 def _cost(summaries: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -252,6 +253,16 @@ def test_how_numbers_are_written() -> None:
     assert unit_of("probe/mlm_15_loss") == "nats a token" and unit_of("cola/matthews") == ""
     assert unit_of("held_out_text/bits_per_character") == "bits a character" and scale_of("held_out_text/bits_per_character") == 1
     assert scale_of("cola/matthews") == 100 and scale_of("val/loss") == 1 and scale_of("glue/nine_columns") == 100
+
+
+@pytest.mark.parametrize(("gone", "pilot", "said"), [(0, (), False), (1, (), True), (1, (12,), False)])
+def test_differences_that_are_adjusted_for_missing_seeds_say_so(tmp_path: Path, gone: int, pilot: tuple, said: bool) -> None:
+    folders = synthetic.write_study(tmp_path)
+    for folder in folders[-1:] * gone:  # the last arm's seed 12
+        shutil.rmtree(folder)
+    study = read(tmp_path)
+    note = tables._main_table(study.common.primary, replace(study.declaration, pilot_seeds=pilot), "table", "").note
+    assert ("have not the same seeds" in note) is said
 
 
 def test_a_pair_whose_spread_is_its_own_shows_its_own_test(tmp_path: Path) -> None:

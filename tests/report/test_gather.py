@@ -174,3 +174,9 @@ def test_a_published_model_that_was_evaluated_has_a_row_and_no_curve(tmp_path: P
     found = gather(tmp_path, "ratios")
     assert not found.damaged and not found.curves
     assert float(found.rows[0]["sst2/accuracy"]) == pytest.approx(0.91) and found.rows[0]["config/pretrained"] == "FOLDER"
+
+
+def test_a_row_has_what_hours_were_turned_into_steps_by(tmp_path: Path) -> None:
+    synthetic.write_run(tmp_path, seed=10, step_time={"key": "k" * 64, "seconds": 0.25})
+    (row,) = gather(tmp_path, "ratios").rows
+    assert (row["step_time/key"], row["step_time/seconds"]) == ("k" * 64, "0.25")

@@ -376,18 +376,29 @@ def test_the_tables_compile(made: Callable[[str], Path], kind: str, tmp_path: Pa
     assert done.returncode == 0 and "Overfull" not in done.stdout, done.stdout[-2000:]
 
 
-@pytest.mark.parametrize("error", ["MemoryError", "Killed", "ended by SIGKILL", "torch.OutOfMemoryError: too much"])
-def test_a_point_that_failed_without_a_folder_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str) -> None:
+@pytest.mark.parametrize(
+    ("error", "code", "outside"),
+    [
+        ("MemoryError", 1, True),
+        ("torch.OutOfMemoryError: too much", 1, True),
+        ("Reading the corpus", -9, True),
+        ("Reading the corpus", -11, False),
+        ("Reading the corpus", 1, False),
+    ],
+)
+def test_a_point_that_failed_without_a_folder_is_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, code: int, outside: bool
+) -> None:
     folders = synthetic.write_study(tmp_path)
     monkeypatch.chdir(tmp_path)
     synthetic.write_records(tmp_path, folders)
     gone = folders[4]
-    synthetic.edit_record(tmp_path, gone, error=["Traceback", error, ""])
+    synthetic.edit_record(tmp_path, gone, error=["Traceback", error, ""], exit_code=code)
     shutil.rmtree(gone)
     assert main(["ratios"]) == 0
     text = (tmp_path / "experiments/ratios/report.md").read_text(encoding="utf-8")
     assert "8 of 9 runs are finished" in text and f"| mask_ratio=0.4 | 11 | `{gone.name}` | failed | {error} |" in text
-    assert "failed by itself" not in text
+    assert ("failed by itself" in text) is not outside
     shutil.rmtree(tmp_path / "runs")
     assert main(["ratios", "--verify"]) == 0
 
@@ -455,6 +466,21 @@ def test_further_values_that_changed_the_choice_take_the_former_runs_out_of_the_
     assert main(["ratios"]) == 0
     study = read_study("ratios", synthetic.places(Path()), {}, gather_known("ratios", synthetic.places(Path())))
     assert list(study.common.by_arm) == ["mask_ratio=0.15", "mask_ratio=0.4"] and list(study.tuned.by_arm) == ["mask_ratio=0.4"]
+
+
+def test_runs_at_a_rate_that_is_not_chosen_any_more_stay_out_where_their_folders_are_gone(tuned: Path) -> None:
+    """0.4 had 0.001 as its own, in runs of the tuned table alone; a third value beats it."""
+    file = tuned / "tune.json"
+    shutil.rmtree("runs")
+    tune = json.loads(file.read_text())
+    tune["arms"]["mask_ratio=0.4"]["best"] = 0.004
+    file.write_text(json.dumps(tune))
+    for _ in range(2):  # the second time from points.json alone
+        assert main(["ratios"]) == 0
+    assert main(["ratios", "--verify"]) == 0
+    study = read_study("ratios", synthetic.places(Path()), {}, gather_known("ratios", synthetic.places(Path())))
+    assert {arm: len(rows) for arm, rows in study.common.by_arm.items()} == {"mask_ratio=0.15": 2, "mask_ratio=0.4": 2}
+    assert list(study.tuned.by_arm) == ["mask_ratio=0.15"]
 
 
 def test_a_score_that_is_not_defined_any_more_is_none(whole: Path) -> None:

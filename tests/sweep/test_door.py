@@ -121,8 +121,10 @@ def test_a_point_whose_numbers_are_in_results_csv_is_not_run_again(place: Path, 
 
 def test_rates_that_the_studys_folder_has_are_not_searched_again(place: Path, capsys: pytest.CaptureFixture) -> None:
     """The short runs' folders are gone: what they chose stands in tune.json, and the points at the chosen rates in results.csv."""
+    from mlm_lab.report.records import TUNE_JSON
     from mlm_lab.sweep import tune
     from mlm_lab.sweep.reading import read
+    from mlm_lab.training.step_times import known
 
     tuned = "tune: {key: optim.peak_lr, values: [0.001, 0.004], metric: val/loss, goal: minimize, seed: 9, budget_share: 0.5}"
     text = place.read_text().replace("ordered: true", tuned)
@@ -138,11 +140,13 @@ def test_rates_that_the_studys_folder_has_are_not_searched_again(place: Path, ca
     (own,) = tune.tuned_points(chosen, [point])
     folder = Path("experiments/good")
     folder.mkdir(parents=True)
-    (folder / tune.FILE).write_text(json.dumps(chosen))
-    (folder / "results.csv").write_text(f"config_hash,status,val/loss\n{point.config_hash},finished,3.5\n{own.config_hash},finished,3.4\n")
+    (folder / TUNE_JSON).write_text(json.dumps(chosen))
+    rows = [f"{point.config_hash},finished,3.5,{'k' * 64},0.25", f"{own.config_hash},finished,3.4,,"]
+    (folder / "results.csv").write_text("\n".join(["config_hash,status,val/loss,step_time/key,step_time/seconds", *rows]) + "\n")
     assert local.run(sweep, [point], 1) == 0
     out = capsys.readouterr().out
-    assert "from experiments/good/tune.json" in out and "2 of 2 points are finished (2 were before)" in out
+    assert known(Path("runs"), "k" * 64) == 0.25, "hours are turned into steps as in the runs that are gone"
+    assert "mask_ratio=0.4 from experiments/good/tune.json" in out and "2 of 2 points are finished (2 were before)" in out
     assert json.loads(Path("runs/sweeps/good/tune.json").read_text()) == json.loads(json.dumps(chosen))
 
 

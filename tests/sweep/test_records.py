@@ -79,9 +79,15 @@ def test_a_record_that_stays_as_it_is_is_not_written(tmp_path: Path) -> None:
 
 
 def test_what_hours_were_turned_into_steps_by_is_restored(tmp_path: Path) -> None:
-    rows = [("a" * 64, "finished", "k" * 64, "0.25"), ("b" * 64, "failed", "l" * 64, "0.5"), ("c" * 64, "finished", "", "")]
+    rows = [
+        ("a" * 64, "finished", "k" * 64, "0.25"),
+        ("b" * 64, "failed", "l" * 64, "0.5"),
+        ("c" * 64, "finished", "", ""),
+        ("d" * 64, "finished", "m" * 64, "0 25"),
+    ]
     lines = ["config_hash,status,step_time/key,step_time/seconds", *(",".join(row) for row in rows)]
     (tmp_path / "results.csv").write_text("\n".join(lines) + "\n")
     restore_step_times(tmp_path, tmp_path / "runs")
     assert known(tmp_path / "runs", "k" * 64) == 0.25 and known(tmp_path / "runs", "l" * 64) is None
+    assert known(tmp_path / "runs", "m" * 64) is None
     restore_step_times(tmp_path / "nowhere", tmp_path / "runs")

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+from mlm_lab.report.records import TUNE_JSON
 from mlm_lab.sweep import tune
 from mlm_lab.sweep.points import Point
 from mlm_lab.sweep.records import Records
@@ -73,25 +74,47 @@ def test_tune_json_keeps_the_arms_of_an_earlier_call_that_was_tuned_alike(tmp_pa
     chosen = choose(found, {"mask_ratio=0.15": [3.0, 2.0, None], "mask_ratio=0.4": [3.0, 2.0, 1.0]})
     tune.record(records, {**chosen, "arms": {"mask_ratio=0.15": chosen["arms"]["mask_ratio=0.15"]}})
     tune.record(records, {**chosen, "arms": {"mask_ratio=0.4": chosen["arms"]["mask_ratio=0.4"]}})
-    path = records.path / tune.FILE
+    path = records.path / TUNE_JSON
     assert json.loads(path.read_text()) == json.loads(json.dumps(chosen))
     tune.record(records, {**chosen, "seed": 8, "arms": {}})
     assert json.loads(path.read_text())["arms"] == {}
 
 
-def test_what_the_studys_folder_has_chosen_is_taken_if_it_is_of_these_short_runs_and_complete(tmp_path: Path) -> None:
+def test_what_the_studys_folder_has_chosen_is_taken_for_arms_of_these_short_runs(tmp_path: Path) -> None:
     found, folder = tuned_sweep(tmp_path), tmp_path / "experiments"
+    settings, points, tried = found.study.tune, found.points(), tune.trials(found.study.tune, found.points())
     folder.mkdir()
-    tried = tune.trials(found.study.tune, found.points())
-    settings = found.study.tune
-    assert tune.chosen_before(settings, folder, tried) is None
+    assert tune.chosen_before(settings, points, folder, tried) is None
     chosen = choose(found, {"mask_ratio=0.15": [3.0, 2.0, 2.5], "mask_ratio=0.4": [3.0, 2.0, 1.0]})
-    (folder / tune.FILE).write_text(json.dumps(chosen))
-    assert tune.chosen_before(settings, folder, tried) == json.loads(json.dumps(chosen))
-    assert tune.chosen_before(settings, folder, {"mask_ratio=0.4": tried["mask_ratio=0.4"]}) is not None
+    (folder / TUNE_JSON).write_text(json.dumps(chosen))
+    assert tune.chosen_before(settings, points, folder, tried) == json.loads(json.dumps(chosen))
+    alone = tune.chosen_before(settings, points, folder, {"mask_ratio=0.4": tried["mask_ratio=0.4"]})
+    assert list(alone["arms"]) == list(alone["common"]) == ["mask_ratio=0.4"] and alone["cost"]["runs"] == 3
     longer = tuned_sweep(tmp_path).with_words([f"output_dir={tmp_path}", "budget.tokens=2000"])
-    assert tune.chosen_before(settings, folder, tune.trials(settings, longer.points())) is None
-    assert tune.chosen_before(replace(settings, metric="probe/mlm_15_loss"), folder, tried) is None
-    chosen["arms"]["mask_ratio=0.4"]["scores"]["0.004"] = None
-    (folder / tune.FILE).write_text(json.dumps(chosen))
-    assert tune.chosen_before(settings, folder, tried) is None
+    assert tune.chosen_before(settings, points, folder, tune.trials(settings, longer.points())) is None
+    assert tune.chosen_before(replace(settings, metric="probe/mlm_15_loss"), points, folder, tried) is None
+
+
+def test_an_arm_without_a_score_is_tried_again_and_the_others_are_not(tmp_path: Path) -> None:
+    found, folder = tuned_sweep(tmp_path), tmp_path / "experiments"
+    chosen = choose(found, {"mask_ratio=0.15": [3.0, 2.0, 2.5], "mask_ratio=0.4": [3.0, 2.0, None]})
+    folder.mkdir()
+    (folder / TUNE_JSON).write_text(json.dumps(chosen))
+    tried = tune.trials(found.study.tune, found.points())
+    before = tune.chosen_before(found.study.tune, found.points(), folder, tried)
+    assert list(before["arms"]) == ["mask_ratio=0.15"] and before["cost"]["runs"] == 3
+    del chosen["arms"]["mask_ratio=0.15"]["runs"]
+    (folder / TUNE_JSON).write_text(json.dumps(chosen))
+    assert tune.chosen_before(found.study.tune, found.points(), folder, tried) is None, "it does not say of which runs"
+
+
+def test_whether_a_recorded_rate_is_the_common_one_is_told_by_the_points(tmp_path: Path) -> None:
+    """The common rate was changed since: the recorded one has runs of its own now."""
+    found, folder = tuned_sweep(tmp_path), tmp_path / "experiments"
+    chosen = choose(found, {"mask_ratio=0.15": [3.0, 2.0, 2.5], "mask_ratio=0.4": [3.0, 2.0, 1.0]})
+    folder.mkdir()
+    (folder / TUNE_JSON).write_text(json.dumps(chosen))
+    changed = tuned_sweep(tmp_path).with_words([f"output_dir={tmp_path}", "budget.tokens=1000", "optim.peak_lr=0.001"])
+    before = tune.chosen_before(found.study.tune, changed.points(), folder, tune.trials(found.study.tune, changed.points()))
+    assert before["arms"]["mask_ratio=0.15"]["shared"] is False and before["common"]["mask_ratio=0.15"] == 0.001
+    assert {point.config.optim.peak_lr for point in tune.tuned_points(before, changed.points()[:3])} == {0.002}

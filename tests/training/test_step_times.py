@@ -20,7 +20,8 @@ def words(tmp_path: Path) -> list[str]:
 
 def test_steps_cost_the_same_where_nothing_that_is_computed_differs(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     key = key_of(compose(words), 1)
-    for word in ("seed=5", "optim.peak_lr=0.1", "schedule=constant", "study=other", "budget.tokens=5e5", "tags=[one]"):
+    ours = ("seed=5", "optim.peak_lr=0.1", "schedule=constant", "study=other", "budget.tokens=5e5", "tags=[one]")
+    for word in (*ours, "trainer.timeout_seconds=9", "trainer.log_every_steps=3"):
         assert key_of(compose([*words, word]), 1) == key, word
     for word in (
         "objective.mask_ratio=0.3",
@@ -32,6 +33,10 @@ def test_steps_cost_the_same_where_nothing_that_is_computed_differs(words: list[
     ):
         assert key_of(compose([*words, word]), 1) != key, word
     assert key_of(compose(words), 2) != key
+    monkeypatch.setattr(step_times, "versions", lambda: {"torch": "another"})
+    assert key_of(compose(words), 1) != key
+    monkeypatch.undo()
+    assert key_of(compose(words), 1) == key
     monkeypatch.setattr(step_times, "hardware", lambda: {"cpu": "another"})
     assert key_of(compose(words), 1) != key
 
@@ -48,8 +53,9 @@ def test_the_first_one_counts(tmp_path: Path) -> None:
     assert publish(tmp_path, "l" * 64, 0.5) == 0.5
 
 
-def test_a_damaged_file_is_none_and_written_anew(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"seconds": 0}', '{"seconds": NaN}', '{"seconds": "none"}'])
+def test_a_damaged_file_is_none_and_written_anew(tmp_path: Path, content: str) -> None:
     publish(tmp_path, "k" * 64, 0.5)
     (file,) = (tmp_path / "step_times").glob("*.json")
-    file.write_text("{")
+    file.write_text(content)
     assert known(tmp_path, "k" * 64) is None and publish(tmp_path, "k" * 64, 0.25) == 0.25 == known(tmp_path, "k" * 64)
