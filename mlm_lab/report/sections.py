@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _TUNED = "tuned"
 """In the names of figures of the tuned table."""
+_LISTED_METRICS = 4
+"""Of one task, in a sentence."""
 _OF_TABLE = {COMMON: "", TUNED: " with each arm at its own rate"}
 
 
@@ -277,15 +279,24 @@ def _not_comparable(study: Study) -> Iterator[Block]:
         for result in study.common.metrics
         if result.reason is not None and (result.named or result.column.reason is not None) and len(result.cells) > 1
     ]
-    split = sorted({result.column.metric for result in study.common.metrics if result.column.label != result.column.metric})
-    items += [
-        f"`{metric}` stands in several columns, its arms not being on one scale (another kind of loss, or another vocabulary)."
-        for metric in split
-    ]
+    items += _split(study.common)
     items += published_tables.reasons(study.published)
     if items:
         yield Heading("What is not comparable")
         yield Bullets(items)
+
+
+def _split(table: Table) -> Iterator[str]:
+    """A line for each task whose arms are on several scales, however many metrics it has."""
+    of_task: dict[str, list[str]] = {}
+    for metric in sorted({result.column.metric for result in table.metrics if result.column.label != result.column.metric}):
+        of_task.setdefault(metric.partition("/")[0], []).append(f"`{metric}`")
+    why = "in several columns, the arms not being on one scale (another kind of loss, or another vocabulary)"
+    for task, names in of_task.items():
+        if len(names) <= _LISTED_METRICS:
+            yield f"{', '.join(names)}: {why}."
+        else:
+            yield f"{names[0]} and {len(names) - 1} further scores of `{task}`: {why}."
 
 
 def _pairing(study: Study) -> Iterator[Block]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,7 +14,7 @@ from mlm_lab.report import analysis, html, latex, markdown, pairs, run_tables, t
 from mlm_lab.report.document import Bullets, Document, Heading, Paragraph, Table
 from mlm_lab.report.gather import gather
 from mlm_lab.report.methods import methods
-from mlm_lab.report.sections import compose_document
+from mlm_lab.report.sections import _split, compose_document
 from mlm_lab.report.study import Study, gather_known, read_study
 from mlm_lab.report.units import interval, p_value, scale_of, score, unit_of
 from tests.report import synthetic
@@ -263,6 +264,17 @@ def test_differences_that_are_adjusted_for_missing_seeds_say_so(tmp_path: Path, 
     study = read(tmp_path)
     note = tables._main_table(study.common.primary, replace(study.declaration, pilot_seeds=pilot), "table", "").note
     assert ("have not the same seeds" in note) is said
+
+
+def test_what_stands_in_several_columns_is_a_line_for_each_task() -> None:
+    names = ["val/loss", "sst2/accuracy", *(f"blimp/{number}/accuracy" for number in range(30))]
+    results = [SimpleNamespace(column=SimpleNamespace(metric=name, label=f"{name} ({arm})")) for name in names for arm in ("MLM", "RTD")]
+    lines = list(_split(SimpleNamespace(metrics=results)))
+    assert [line.partition(":")[0] for line in lines] == [
+        "`blimp/0/accuracy` and 29 further scores of `blimp`",
+        "`sst2/accuracy`",
+        "`val/loss`",
+    ]
 
 
 def test_a_pair_whose_spread_is_its_own_shows_its_own_test(tmp_path: Path) -> None:
