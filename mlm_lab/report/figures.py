@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,8 @@ STYLES = (
 )
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
 GREY, PALE = "#555555", "#e4e4e4"
+_ALIKE = 0.02
+"""Share of the height of a figure below which floors are drawn as one."""
 PANELS = 9
 """Most panels of scores.svg."""
 _TOO_MANY = 24
@@ -187,16 +190,31 @@ def _panel(axes: Axes, result: MetricResult, declaration: Declaration) -> None:
         _numeric_axis(axes, places)
     else:
         _name_axis(axes, arms, room=13 if len(arms) < 6 else 9)
-    floors = [result.floors[arm][0] for arm in arms if arm in result.floors]
-    if floors:
-        floor = sum(floors) / len(floors)
-        axes.axhline(floor, color=COLOURS[1], linewidth=1, linestyle="--")
-        place = {"xycoords": ("axes fraction", "data"), "xytext": (4, 0), "textcoords": "offset points"}
-        axes.annotate("random\nstart", (1, floor), **place, ha="left", va="center", fontsize=8, color=COLOURS[1])
+    floors = _draw_floors(axes, result, dict(zip(arms, places, strict=True)))
     _label(axes, result)
     axes.margins(x=0.08)
     _frame_runs(axes, result, floors)
     _mark_beyond(axes, result, dict(zip(arms, places, strict=True)))
+
+
+def _draw_floors(axes: Axes, result: MetricResult, places: Mapping[str, float]) -> list[float]:
+    """One line where the arms' random starts score alike, as far as can be seen, else one at each arm. Returns the floors."""
+    floors = {place: result.floors[arm][0] for arm, place in places.items() if arm in result.floors}
+    values = list(floors.values())
+    if not values:
+        return values
+    seen = [*values, *(mean for arm in places if (mean := result.cells[arm].mean) is not None)]
+    look = {"color": COLOURS[1], "linewidth": 1, "linestyle": "--"}
+    if max(values) - min(values) <= _ALIKE * (max(seen) - min(seen)):
+        last = sum(values) / len(values)
+        axes.axhline(last, **look)
+    else:
+        last, every = values[-1], sorted(places.values())
+        half = 0.4 * min(right - left for left, right in pairwise(every))
+        axes.hlines(values, [place - half for place in floors], [place + half for place in floors], **look)
+    where = {"xycoords": ("axes fraction", "data"), "xytext": (4, 0), "textcoords": "offset points"}
+    axes.annotate("random\nstart", (1, last), **where, ha="left", va="center", fontsize=8, color=COLOURS[1])
+    return values
 
 
 def flagged_seeds(result: MetricResult, arm: str) -> list[int]:

@@ -7,9 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.colors import same_color
 from matplotlib.figure import Figure
 
-from mlm_lab.report.figures import _curve_column, plan
+from mlm_lab.report.figures import COLOURS, _curve_column, plan
 from mlm_lab.report.study import gather_known, read_study
 from tests.report import synthetic
 
@@ -59,6 +61,19 @@ def test_the_curves_are_of_a_named_probe_where_the_primary_metric_has_none() -> 
         ("val/loss", ("val/loss", "probe/mlm_15_loss"), "val/loss"),
     ]:
         assert _curve_column(table, SimpleNamespace(metric=metric, named=named), lines) == shown
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_each_arm_has_its_own_floor_where_they_differ(tmp_path: Path, apart: bool) -> None:
+    synthetic.write_study(tmp_path)
+    for seed in (10, 11, 12):
+        found = synthetic.entry([0.51], floor=[0.11 if apart else 0.32] * 3)
+        config = {"objective.mask_ratio": 0.8}
+        synthetic.write_run(tmp_path / "runs", seed=seed, config=config, evaluation={"pydocs_entities": {"f1": found}})
+    axes, _ = paint(tmp_path, "scores.svg")
+    dashed = [lines for lines in axes.collections if isinstance(lines, LineCollection) and same_color(lines.get_color()[0], COLOURS[1])]
+    floors = [round(float(segment[0][1]), 3) for lines in dashed for segment in lines.get_segments()]
+    assert (floors == [0.32, 0.32, 0.11]) is apart, floors
 
 
 def test_the_curves_are_of_what_most_runs_have() -> None:
