@@ -100,8 +100,8 @@ def _own_spread(contrast: Contrast) -> str:
     if not tables.spread_is_its_own(contrast):
         return ""
     return (
-        " The two arms vary more over the seeds than the others, whose spread this test takes for theirs; by their own differences p "
-        f"{tables.equals(contrast.p_own)}, which is the one to believe."
+        " The two arms vary more over the seeds than the others, whose spread this test takes for theirs; what to believe is what their "
+        f"own differences give: {interval(contrast.low_own, contrast.high_own, sign=True)}, p {tables.equals(contrast.p_own)}."
     )
 
 

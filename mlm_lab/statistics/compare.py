@@ -56,6 +56,9 @@ class Contrast:
     """Holm's over all but the primary contrast; the primary's own p."""
     p_own: float | None
     """Two-sided, by this pair's differences alone (paired t test), which asks for no common spread."""
+    low_own: float | None
+    """Of the interval that goes with it."""
+    high_own: float | None
     spread_ratio: float | None
     """This pair's spread over that of the pool's other arms; None where there are no two of them."""
     spread_p: float | None
@@ -224,6 +227,8 @@ def _contrast(pair: Pair, scores: Scores, baseline: str, family: _Family, higher
         n=n,
         difference=estimate.difference if estimate else mean_difference(pair),
         p_own=own and _p(own),
+        low_own=own and own.difference - critical(own.degrees_of_freedom, family.alpha) * own.standard_error,
+        high_own=own and own.difference + critical(own.degrees_of_freedom, family.alpha) * own.standard_error,
         spread_ratio=spread and spread.ratio,
         spread_p=spread and spread.p,
         p_permutation=sign_flip_p(pair.differences) if flips else None,

@@ -14,7 +14,7 @@ from mlm_lab.report import analysis, html, latex, markdown, pairs, run_tables, t
 from mlm_lab.report.document import Bullets, Document, Heading, Paragraph, Table
 from mlm_lab.report.gather import gather
 from mlm_lab.report.methods import methods
-from mlm_lab.report.sections import _split, compose_document
+from mlm_lab.report.sections import _own_spread, _split, compose_document
 from mlm_lab.report.study import Study, gather_known, read_study
 from mlm_lab.report.units import interval, p_value, scale_of, score, unit_of
 from tests.report import synthetic
@@ -286,3 +286,5 @@ def test_a_pair_whose_spread_is_its_own_shows_its_own_test(tmp_path: Path) -> No
         changed = replace(result, comparison=replace(result.comparison, contrasts=contrasts))
         table = tables._main_table(changed, read(tmp_path).declaration, "table", "")
         assert ("own spread 0.217" in str(table.rows)) is shown and ("Own spread" in table.note) is shown
+        told = _own_spread(replace(contrast, spread_p=p, p_own=0.217, low_own=-0.1, high_own=0.2))
+        assert ("own differences give: -0.1000 to +0.2000, p = 0.217." in told) is shown

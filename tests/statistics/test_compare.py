@@ -94,7 +94,9 @@ def test_each_pairs_own_test_and_spread_stand_beside():
     table["down"] = {seed: 4 * value for seed, value in table["down"].items()}
     found = compare(table, baseline="base")
     differences = [table["down"][seed] - table["base"][seed] for seed in range(5)]
-    assert of(found, "down").p_own == pytest.approx(stats.ttest_1samp(differences, 0).pvalue)
+    own = stats.ttest_1samp(differences, 0)
+    assert of(found, "down").p_own == pytest.approx(own.pvalue)
+    assert (of(found, "down").low_own, of(found, "down").high_own) == pytest.approx(tuple(own.confidence_interval(0.95)))
     others = compare({arm: table[arm] for arm in FOUR if arm not in ("base", "down")}, baseline="up").pool
     ratio = statistics.variance(differences) / 2 / others.std**2
     assert of(found, "down").spread_ratio == pytest.approx(math.sqrt(ratio))
