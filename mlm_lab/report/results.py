@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 
 from mlm_lab.atomic import write_text
@@ -71,7 +71,7 @@ def merge(known: Iterable[Row], found: Iterable[Row]) -> tuple[list[Row], list[s
         if old and not same and old.get("weights_sha256") and row.get("weights_sha256"):
             conflicts.append(f"{name[:12]}: the run folder holds other weights than the recorded row; the row of the folder is kept")
         if same and old:
-            kept = _without(old, [column.removesuffix("/n") for column in row if column.endswith("/n")])
+            kept = _without(old, {column.removesuffix("/n") for column in row if column.endswith("/n")})
             merged[name] = {**kept, **row, "status": _better(old, row)}
             if merged[name]["status"] == "finished":
                 for column in ("error", "failure"):
@@ -81,9 +81,9 @@ def merge(known: Iterable[Row], found: Iterable[Row]) -> tuple[list[Row], list[s
     return list(merged.values()), conflicts
 
 
-def _without(row: Row, metrics: Sequence[str]) -> Row:
-    """The row without these metrics and what belongs to them."""
-    return {name: cell for name, cell in row.items() if not any(name == metric or name.startswith(f"{metric}/") for metric in metrics)}
+def _without(row: Row, metrics: Set[str]) -> Row:
+    """The row without these metrics and what stands behind a further slash of them."""
+    return {name: cell for name, cell in row.items() if name not in metrics and name.rpartition("/")[0] not in metrics}
 
 
 def _better(old: Row, new: Row) -> str:

@@ -14,7 +14,6 @@ results.csv where the folder is gone.
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -24,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from mlm_lab.atomic import locked, write_text
-from mlm_lab.report.rows import number
+from mlm_lab.report.results import RESULTS, read
+from mlm_lab.report.rows import Row, number
 from mlm_lab.run_config import EVALUATED_DIGITS, RunConfig, evaluations_asked
 from mlm_lab.sweep.points import Point
 from mlm_lab.training import step_times
@@ -32,7 +32,7 @@ from mlm_lab.training import step_times
 COMMON, TUNED, TUNING = "common", "tuned", "tuning"
 """The tables that a run may belong to: every point; the points with their arm's own rate; the short runs that chose it."""
 LAST_LINES = 10
-RESULTS, LOCK = "results.csv", ".lock"
+LOCK = ".lock"
 
 
 class Records:
@@ -129,12 +129,8 @@ def restore_step_times(experiment: Path, output_dir: Path) -> None:
             step_times.publish(output_dir, key, seconds)
 
 
-def _finished_rows(experiment: Path) -> list[dict[str, str]]:
-    path = experiment / RESULTS
-    if not path.exists():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        return [row for row in csv.DictReader(file) if row.get("status") == "finished"]
+def _finished_rows(experiment: Path) -> list[Row]:
+    return [row for row in read(experiment / RESULTS) if row.get("status") == "finished"]
 
 
 def _held(row: Mapping[str, str]) -> Held:
